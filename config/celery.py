@@ -1,0 +1,12 @@
+"""The Celery app. Its settings (queues, routes, the beat schedule) stand in `config.settings`."""
+
+import os
+
+from celery import Celery
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+
+app = Celery("allotment")
+# Both are lazy: nothing reads the settings until the app is used.
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.autodiscover_tasks()

@@ -1,0 +1,223 @@
+"""All settings, flat, from the environment. `docs/settings.md` documents every variable."""
+
+import re
+from pathlib import Path
+
+from celery.schedules import crontab
+
+from config import env
+from config.secrets import secret_key
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+VERSION = re.findall(r"^## (\d+\.\d+\.\d+)", (BASE_DIR / "CHANGELOG.md").read_text(), re.M)[0]
+
+# --- Where things are ---------------------------------------------------------------------------
+
+DATA_DIR = env.directory("DATA_DIR", BASE_DIR / ".data")
+DATABASES = {"default": env.database("DATABASE_URL", f"sqlite:///{DATA_DIR / 'allotment.sqlite3'}")}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+WEB_PORT = env.integer("WEB_PORT", 8000, least=1, most=65535)
+
+# --- Security -----------------------------------------------------------------------------------
+
+LOCAL_HOSTS = ("127.0.0.1", "localhost", "[::1]")
+DEBUG = env.boolean("DEBUG", False)
+# True behind a proxy that ends TLS: redirects to https, secure cookies, HSTS.
+SECURE = env.boolean("SECURE", False)
+ALLOWED_HOSTS = env.names("ALLOWED_HOSTS", LOCAL_HOSTS)
+CSRF_TRUSTED_ORIGINS = env.origins("CSRF_TRUSTED_ORIGINS")
+# Only this machine's own browser reaches an installation with nothing but local host names.
+SECRET_KEY = secret_key(DATA_DIR, may_generate=not SECURE and set(ALLOWED_HOSTS) <= {*LOCAL_HOSTS})
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if SECURE else None
+SECURE_SSL_REDIRECT = SECURE
+SECURE_REDIRECT_EXEMPT = [r"^healthz$"]  # asked over plain HTTP from inside the container
+SECURE_HSTS_SECONDS = 365 * 24 * 3600 if SECURE else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE
+SECURE_HSTS_PRELOAD = SECURE
+SESSION_COOKIE_SECURE = SECURE
+CSRF_COOKIE_SECURE = SECURE
+SESSION_COOKIE_HTTPONLY = True
+X_FRAME_OPTIONS = "DENY"
+SECURE_REFERRER_POLICY = "same-origin"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
+
+# --- What is charged and planned ----------------------------------------------------------------
+
+TIMESTEP_MINUTES = env.timestep_minutes("TIMESTEP_MINUTES", 30)
+HORIZON_HOURS = env.integer("HORIZON_HOURS", 24, least=1, most=48)
+# A GPU's horizon is one 64-bit word of the planner.
+HORIZON_TIMESTEPS = min(64, HORIZON_HOURS * 60 // TIMESTEP_MINUTES)
+MINIMUM_RUNTIME_MAX_HOURS = env.integer("MINIMUM_RUNTIME_MAX_HOURS", 8, least=1, most=48)
+DEFAULT_MINIMUM_RUNTIME_MINUTES = env.integer(
+    "DEFAULT_MINIMUM_RUNTIME_MINUTES", 120, least=0, most=MINIMUM_RUNTIME_MAX_HOURS * 60
+)
+USAGE_WINDOW_DAYS = env.integer("USAGE_WINDOW_DAYS", 7, least=1, most=90)
+PREEMPTION_CAP_PERCENT = env.integer("PREEMPTION_CAP_PERCENT", 5, least=0, most=100)
+STAY_BONUS_PERCENT = env.integer("STAY_BONUS_PERCENT", 10, least=0, most=100)
+REPEAT_PREEMPTION_MINUTES = env.integer("REPEAT_PREEMPTION_MINUTES", 120, least=0, most=1440)
+NODE_FAILURE_REFUND = env.one_of("NODE_FAILURE_REFUND", "all", ("all", "checkpoint", "none"))
+ORGANISATION_TIME_ZONE = env.time_zone("ORGANISATION_TIME_ZONE", "UTC")
+# True: the simulated cluster's jobs follow the wall clock. False: only commands move them.
+SIMULATE = env.boolean("SIMULATE", True)
+
+# --- Django -------------------------------------------------------------------------------------
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django_htmx",
+    "django_filters",
+    "rest_framework",
+    "rest_framework.authtoken",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    # One line, bottom to top: imports and foreign keys point only to the apps above.
+    "clusters",
+    "budgets",
+    "workloads",
+    "ledger",
+    "forecasting",
+    "allocator",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "config.csp.content_security_policy",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+ROOT_URLCONF = "config.urls"
+WSGI_APPLICATION = "config.wsgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+LOGIN_URL = "sign-in"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "sign-in"
+USE_TZ = True
+TIME_ZONE = "UTC"
+USE_I18N = True
+LANGUAGE_CODE = "en"
+LOCALE_PATHS = [BASE_DIR / "locale"]
+
+# --- Static files -------------------------------------------------------------------------------
+
+# True after `manage.py collectstatic`, as in the image: hashed names, kept by browsers for ever.
+COLLECTED_STATIC = env.boolean("COLLECTED_STATIC", False)
+STATIC_URL = "/static/"
+STATIC_ROOT = BASE_DIR / "staticfiles"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+WHITENOISE_USE_FINDERS = not COLLECTED_STATIC
+WHITENOISE_MAX_AGE = 60
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {
+        "BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"
+        if COLLECTED_STATIC
+        else "django.contrib.staticfiles.storage.StaticFilesStorage"
+    },
+}
+
+# --- API ----------------------------------------------------------------------------------------
+
+API_REQUESTS_PER_MINUTE = env.integer("API_REQUESTS_PER_MINUTE", 6000, least=1, most=1_000_000)
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "rest_framework.authentication.TokenAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PAGINATION_CLASS": "config.pagination.Pages",
+    "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_THROTTLE_CLASSES": [
+        "rest_framework.throttling.AnonRateThrottle",
+        "rest_framework.throttling.UserRateThrottle",
+    ],
+    "DEFAULT_THROTTLE_RATES": {"anon": "60/min", "user": f"{API_REQUESTS_PER_MINUTE}/min"},
+    "EXCEPTION_HANDLER": "config.problems.handler",
+    "TEST_REQUEST_DEFAULT_FORMAT": "json",
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Allotment",
+    "DESCRIPTION": "Who gets GPU time, and what each second of it was charged to.",
+    "VERSION": VERSION,
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "COMPONENT_SPLIT_REQUEST": True,
+}
+
+# --- Celery: two queues, a worker each; work is driven by the database, so late is harmless -------
+
+CELERY_BROKER_URL = env.broker("CELERY_BROKER_URL", "filesystem://")
+CELERY_BROKER_TRANSPORT_OPTIONS = env.broker_options(CELERY_BROKER_URL, DATA_DIR / "broker")
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_TIMEZONE = "UTC"
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = True
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_TASK_DEFAULT_QUEUE = "long"
+CELERY_TASK_ROUTES = {
+    f"allocator.tasks.{name}": {"queue": "cycle"} for name in ("tick", "replan", "watch")
+}
+# No task may outlive the broker's patience (env.broker_options), or a second worker starts it too.
+CELERY_TASK_TIME_LIMIT = env.LONGEST_TASK_SECONDS
+CELERY_TASK_ANNOTATIONS = {
+    name: {"time_limit": TIMESTEP_MINUTES * 60} for name in CELERY_TASK_ROUTES
+}
+CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "beat-schedule")
+CELERY_BEAT_SCHEDULE = {
+    "tick": {
+        "task": "allocator.tasks.tick",
+        "schedule": crontab(minute=list(range(0, 60, TIMESTEP_MINUTES))),
+        "options": {"expires": TIMESTEP_MINUTES * 60},
+    },
+    "watch": {
+        "task": "allocator.tasks.watch",
+        "schedule": 5.0,
+        "options": {"expires": 5},
+    },
+}
+
+# --- Logging ------------------------------------------------------------------------------------
+
+LOG_LEVEL = env.one_of("LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR"))
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
+}
