@@ -1,0 +1,95 @@
+"""Cycles with all that decided them, why each waiting job waits, and alarms."""
+
+from django.db import models
+
+from workloads.models import Job
+
+
+class AllocatorState(models.Model):
+    """One row. ``requested`` counts replan requests, ``handled`` those a cycle has answered;
+    ``version`` counts commits, so that a plan made on an older snapshot can't be committed."""
+
+    requested = models.PositiveBigIntegerField(default=0)
+    handled = models.PositiveBigIntegerField(default=0)
+    version = models.PositiveBigIntegerField(default=0)
+
+    class Meta:
+        ordering = ("id",)
+
+    def __str__(self) -> str:
+        return f"version {self.version}"
+
+
+class Cycle(models.Model):
+    """One snapshot → plan → check → commit."""
+
+    class Kind(models.TextChoices):
+        TICK = "tick", "Tick"
+        REPLAN = "replan", "Replan"
+
+    class Status(models.TextChoices):
+        COMMITTED = "committed", "Committed"
+        ILLEGAL = "illegal", "Illegal plan, not committed"
+        SUPERSEDED = "superseded", "Superseded by another cycle"
+        FAILED = "failed", "Failed"
+
+    kind = models.CharField(max_length=8, choices=Kind)
+    trigger = models.CharField(max_length=32)
+    at = models.DateTimeField()
+    timestep = models.DateTimeField()
+    status = models.CharField(max_length=12, choices=Status)
+    solver_status = models.CharField(max_length=32)
+    mode = models.CharField(max_length=8)
+    objective = models.FloatField(null=True, blank=True)
+    bound = models.FloatField(null=True, blank=True)
+    solve_ms = models.FloatField(default=0)
+    starts = models.PositiveIntegerField(default=0)
+    stops = models.PositiveIntegerField(default=0)
+    preemptions = models.PositiveIntegerField(default=0)
+    waiting = models.PositiveIntegerField(default=0)
+    versions = models.JSONField(default=dict)
+    problems = models.JSONField(default=list)  # violations, relaxations, errors, in sentences
+    # zlib-compressed JSON: the problem in the scenario format, and the plan in the plan format.
+    snapshot = models.BinaryField()
+    plan = models.BinaryField()
+
+    class Meta:
+        ordering = ("id",)
+        indexes = (models.Index(fields=["at"]),)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.pk} at {self.at}"
+
+
+class Outlook(models.Model):
+    """Why a waiting job waits, what would release it, and when it may start."""
+
+    job = models.OneToOneField(Job, on_delete=models.CASCADE, related_name="outlook")
+    cycle = models.ForeignKey(Cycle, on_delete=models.CASCADE, related_name="+")
+    rule = models.CharField(max_length=24)
+    data = models.JSONField(default=dict)
+    start_low = models.DateTimeField(null=True, blank=True)
+    start_likely = models.DateTimeField(null=True, blank=True)
+    start_high = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ("job_id",)
+
+    def __str__(self) -> str:
+        return f"{self.job_id}: {self.rule}"
+
+
+class Alarm(models.Model):
+    """Something that someone must act on."""
+
+    kind = models.CharField(max_length=32)
+    raised_at = models.DateTimeField()
+    cleared_at = models.DateTimeField(null=True, blank=True)
+    text = models.CharField(max_length=300)
+    data = models.JSONField(default=dict)
+
+    class Meta:
+        ordering = ("-raised_at", "-id")
+
+    def __str__(self) -> str:
+        return self.text

@@ -1,0 +1,99 @@
+"""The ledger: append-only entries in integer milli-GPU-seconds, each with a unique key."""
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from budgets.models import Budget, Period
+from clusters.models import Pool
+from workloads.models import Job, Run
+
+
+class Entry(models.Model):
+    """One fact of money or GPU-time. Written only by ledger.services; never changed or deleted.
+
+    ``amount_mgpus`` is counted in its kind's own direction: a charge of 5 adds 5 to what is
+    settled, a release of 5 takes 5 from what is held; only transfer and adjust may be negative.
+    ``gpu_seconds`` and ``parked_gpu_seconds`` stand on charges alone; a charge of an unfunded run
+    has amount 0.
+    """
+
+    class Kind(models.TextChoices):
+        GRANT = "grant", "Grant"
+        CARRY = "carry", "Carry-over"
+        TRANSFER = "transfer", "Transfer"
+        HOLD = "hold", "Hold"
+        RELEASE = "release", "Release"
+        CHARGE = "charge", "Charge"
+        ADJUST = "adjust", "Adjustment"
+        REFUND = "refund", "Refund"
+
+    kind = models.CharField(max_length=8, choices=Kind)
+    budget = models.ForeignKey(Budget, on_delete=models.PROTECT, related_name="entries")
+    period = models.ForeignKey(Period, on_delete=models.PROTECT, related_name="entries")
+    at = models.DateTimeField()  # what it is about: start of the segment, instant of the hold
+    amount_mgpus = models.BigIntegerField()
+    job = models.ForeignKey(Job, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
+    attempt = models.PositiveIntegerField(default=0)  # whose hold it is, 0: none
+    run = models.ForeignKey(
+        Run, null=True, blank=True, on_delete=models.PROTECT, related_name="entries"
+    )
+    pool = models.ForeignKey(
+        Pool, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+    timestep = models.DateTimeField(null=True, blank=True)
+    until = models.DateTimeField(null=True, blank=True)  # end of a charge's segment
+    funded = models.BooleanField(default=True)
+    gpu_seconds = models.BigIntegerField(default=0)
+    parked_gpu_seconds = models.BigIntegerField(default=0)
+    author = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+    note = models.CharField(max_length=300, blank=True)
+    key = models.CharField(max_length=120, unique=True)
+    created_at = models.DateTimeField()  # the clock of whoever wrote it
+
+    class Meta:
+        ordering = ("id",)
+        verbose_name_plural = "entries"
+        constraints = (
+            models.CheckConstraint(
+                condition=Q(kind__in=["transfer", "adjust", "grant"]) | Q(amount_mgpus__gte=0),
+                name="entry_amount_direction",
+            ),
+            models.CheckConstraint(
+                condition=Q(kind="charge") | Q(gpu_seconds=0, parked_gpu_seconds=0),
+                name="gpu_seconds_on_charges_only",
+            ),
+            models.CheckConstraint(
+                condition=Q(parked_gpu_seconds__gte=0)
+                & Q(gpu_seconds__gte=models.F("parked_gpu_seconds")),
+                name="parked_within_held",
+            ),
+            models.CheckConstraint(
+                condition=Q(funded=True) | Q(amount_mgpus=0), name="unfunded_is_free"
+            ),
+        )
+        indexes = (
+            models.Index(fields=["budget", "period", "kind"]),
+            models.Index(fields=["kind", "timestep"]),
+            models.Index(fields=["job", "attempt", "kind"]),
+            models.Index(fields=["run", "kind"]),
+        )
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class ClosedTimestep(models.Model):
+    """A timestep whose charges are all written. One row per timestep, in order, without gaps."""
+
+    start = models.DateTimeField(unique=True)
+    end = models.DateTimeField()
+    closed_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ("start",)
+
+    def __str__(self) -> str:
+        return f"{self.start}"
