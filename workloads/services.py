@@ -1,0 +1,231 @@
+"""Every change of state of jobs and runs. Nobody else writes ``state``.
+
+The states are an explicit machine: ``TRANSITIONS`` says which may follow which. A transition is a
+compare-and-set, so that of two writers at once exactly one succeeds.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import transaction
+
+from clusters.models import Node, Pool
+from workloads.models import Holding, Job, JobEvent, Run
+
+JS, RS, Why = Job.State, Run.State, Run.EndReason
+
+TRANSITIONS: dict[str, frozenset[str]] = {
+    JS.QUEUED: frozenset({JS.STARTING, JS.CANCELLED}),
+    JS.STARTING: frozenset({JS.RUNNING, JS.QUEUED, JS.CANCELLED, JS.FAILED}),
+    JS.RUNNING: frozenset(
+        {JS.QUEUED, JS.COMPLETED, JS.FAILED, JS.TIMED_OUT, JS.PREEMPTED, JS.CANCELLED}
+    ),
+}
+
+
+class StateConflict(Exception):
+    """Somebody else changed the state first; nothing was written."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """GPUs of one node, as a bit mask."""
+
+    node: Node
+    mask: int
+
+
+def transition(job: Job, to: str, *, at: datetime, **changes: Any) -> None:
+    """Move a job to another state, if it still is in the state it was read in.
+
+    Raises StateConflict when it isn't, ValueError when the machine has no such transition.
+    """
+    if to not in TRANSITIONS.get(job.state, frozenset()):
+        raise ValueError(f"Job {job.pk} can't go from {job.state} to {to}.")
+    changes |= {"state": to, "state_since": at}
+    if to in Job.ENDED:
+        changes["ended_at"] = at
+    if not Job.objects.filter(pk=job.pk, state=job.state).update(**changes):
+        raise StateConflict(f"Job {job.pk} is no longer {job.state}.")
+    for name, value in changes.items():
+        setattr(job, name, value)
+
+
+def log(
+    job: Job,
+    kind: str,
+    *,
+    at: datetime,
+    run: Run | None = None,
+    actor: AbstractBaseUser | None = None,
+    **data: Any,
+) -> None:
+    """Add a line to the job's story."""
+    JobEvent.objects.create(job=job, run=run, at=at, kind=kind, actor=actor, data=data)
+
+
+def decide_start(
+    *, job: Job, pool: Pool, blocks: Iterable[Block], funded: bool, at: datetime, **data: Any
+) -> Run:
+    """Give a queued job its block: a run that the connector has yet to start."""
+    with transaction.atomic():
+        transition(job, JS.STARTING, at=at)
+        number = job.runs.count() + 1
+        run = Run.objects.create(job=job, number=number, pool=pool, decided_at=at)
+        _hold(run, blocks, funded=funded, at=None)
+        log(job, "start_decided", at=at, run=run, funded=funded, **data)
+    return run
+
+
+def confirm_start(*, run: Run, at: datetime) -> None:
+    """The connector has started it: from here its GPUs are held and charged."""
+    job = run.job
+    protected = timedelta(seconds=job.minimum_runtime_s) if job.funded else timedelta()
+    with transaction.atomic():
+        changed = Run.objects.filter(pk=run.pk, state=RS.STARTING).update(
+            state=RS.RUNNING, started_at=at, protected_until=at + protected
+        )
+        if not changed:
+            return
+        run.holdings.filter(started_at=None).update(started_at=at)
+        transition(job, JS.RUNNING, at=at)
+        run.refresh_from_db()
+        log(job, "started", at=at, run=run, gpus=sum(h.gpus for h in run.holdings.all()))
+
+
+def decide_stop(*, run: Run, reason: str, at: datetime, **data: Any) -> bool:
+    """Mark a running run to be stopped; False if it is not running any more."""
+    with transaction.atomic():
+        changed = Run.objects.filter(pk=run.pk, state=RS.RUNNING).update(
+            state=RS.STOPPING, end_reason=reason
+        )
+        if changed:
+            run.state, run.end_reason = RS.STOPPING, reason
+            log(run.job, f"{reason}_decided", at=at, run=run, **data)
+    return bool(changed)
+
+
+def end_run(*, run: Run, reason: str, at: datetime, **data: Any) -> bool:
+    """End a run and say what becomes of its job; False if it had ended already.
+
+    Why a run really ended wins over why it was to be stopped: one that completes in the second
+    in which it is preempted has completed. The caller releases the hold in the same transaction.
+    """
+    with transaction.atomic():
+        if run.started_at is not None:
+            at = max(at, run.started_at)
+        changed = Run.objects.filter(pk=run.pk, state__in=Run.LIVE).update(
+            state=RS.ENDED, end_reason=reason, ended_at=at
+        )
+        if not changed:
+            return False
+        run.state, run.end_reason, run.ended_at = RS.ENDED, reason, at
+        run.holdings.filter(started_at__gt=at, ended_at=None).update(started_at=at, ended_at=at)
+        run.holdings.filter(ended_at=None).update(ended_at=at)
+        job = Job.objects.get(pk=run.job_id)
+        _after_run(job, run, at=at)
+        log(job, f"run_{reason}", at=at, run=run, **data)
+    return True
+
+
+def _after_run(job: Job, run: Run, *, at: datetime) -> None:
+    """What becomes of a job when its run has ended."""
+    ended = {
+        Why.COMPLETED: JS.COMPLETED,
+        Why.FAILED: JS.FAILED,
+        Why.TIMED_OUT: JS.TIMED_OUT,
+        Why.CANCELLED: JS.CANCELLED,
+        Why.PREEMPTED: JS.PREEMPTED,
+        Why.NODE_FAILURE: JS.FAILED,
+    }[Why(run.end_reason)]
+    if job.state == JS.STARTING and ended not in (JS.CANCELLED, JS.FAILED):
+        # It started and ended between two looks.
+        transition(job, JS.RUNNING, at=run.started_at or at)
+    goes_on = job.resumable or job.is_realtime or run.end_reason == Why.NODE_FAILURE
+    if run.end_reason in (Why.PREEMPTED, Why.NODE_FAILURE) and goes_on:
+        _requeue(job, run, at=at)
+    else:
+        transition(job, ended, at=at)
+
+
+def _requeue(job: Job, run: Run, *, at: datetime) -> None:
+    """Queue what is left, as a new attempt that needs a hold of its own.
+
+    A preempted resumable run keeps its progress; a failed node keeps what its last checkpoint
+    kept: none is known, so nothing.
+    """
+    kept = job.progress_s
+    if job.resumable and run.end_reason == Why.PREEMPTED and run.started_at is not None:
+        kept += int((at - run.started_at).total_seconds())
+    if job.cancel_requested_at is not None:
+        transition(job, JS.CANCELLED, at=at)
+        return
+    transition(job, JS.QUEUED, at=at, attempt=job.attempt + 1, funded=False, progress_s=kept)
+
+
+def cancel_queued(*, job: Job, by: AbstractBaseUser | None, at: datetime) -> None:
+    """Cancel a job that has no run. Raises StateConflict if it got one meanwhile."""
+    with transaction.atomic():
+        transition(job, JS.CANCELLED, at=at, cancel_requested_at=at)
+        log(job, "cancelled", at=at, actor=by)
+
+
+def request_cancel(*, job: Job, by: AbstractBaseUser | None, at: datetime) -> None:
+    """Ask the next cycle to stop the job's run."""
+    with transaction.atomic():
+        asked = Job.objects.filter(pk=job.pk, cancel_requested_at=None).exclude(state__in=Job.ENDED)
+        if asked.update(cancel_requested_at=at):
+            log(job, "cancel_requested", at=at, actor=by)
+    job.refresh_from_db()
+
+
+def unfund(*, run: Run, at: datetime) -> None:
+    """From an instant on, the run is free and preemptible; later funds don't reach back."""
+    with transaction.atomic():
+        for holding in run.holdings.filter(ended_at=None, funded=True):
+            _cut(holding, at=at, funded=False)
+        Job.objects.filter(pk=run.job_id).update(funded=False)
+        until = run.protected_until
+        if until is not None and until > at:
+            Run.objects.filter(pk=run.pk).update(protected_until=at)
+        log(run.job, "unfunded", at=at, run=run)
+
+
+def resize(*, run: Run, funded: Iterable[Block], unfunded: Iterable[Block], at: datetime) -> bool:
+    """Give a real-time run another set of GPUs from an instant on; False if nothing changed."""
+    wanted = {(b.node.pk, True): b for b in funded} | {(b.node.pk, False): b for b in unfunded}
+    changed = False
+    with transaction.atomic():
+        for holding in list(run.holdings.filter(ended_at=None)):
+            key = (holding.node_id, holding.funded)
+            if key in wanted and wanted[key].mask == holding.mask:
+                del wanted[key]
+                continue
+            Holding.objects.filter(pk=holding.pk).update(ended_at=at)
+            changed = True
+        for (_, is_funded), block in wanted.items():
+            _hold(run, [block], funded=is_funded, at=at)
+            changed = True
+    return changed
+
+
+def _cut(holding: Holding, *, at: datetime, funded: bool) -> None:
+    """End a holding at an instant and go on with another that differs in its funding."""
+    Holding.objects.filter(pk=holding.pk).update(ended_at=at)
+    Holding.objects.create(
+        run_id=holding.run_id,
+        node_id=holding.node_id,
+        mask=holding.mask,
+        funded=funded,
+        started_at=at,
+    )
+
+
+def _hold(run: Run, blocks: Iterable[Block], *, funded: bool, at: datetime | None) -> None:
+    Holding.objects.bulk_create(
+        Holding(run=run, node=block.node, mask=block.mask, funded=funded, started_at=at)
+        for block in blocks
+    )
