@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import User
 from django.db import transaction
 
 from clusters.models import Node, Pool
@@ -60,7 +60,7 @@ def log(
     *,
     at: datetime,
     run: Run | None = None,
-    actor: AbstractBaseUser | None = None,
+    actor: User | None = None,
     **data: Any,
 ) -> None:
     """Add a line to the job's story."""
@@ -166,14 +166,14 @@ def _requeue(job: Job, run: Run, *, at: datetime) -> None:
     transition(job, JS.QUEUED, at=at, attempt=job.attempt + 1, funded=False, progress_s=kept)
 
 
-def cancel_queued(*, job: Job, by: AbstractBaseUser | None, at: datetime) -> None:
+def cancel_queued(*, job: Job, by: User | None, at: datetime) -> None:
     """Cancel a job that has no run. Raises StateConflict if it got one meanwhile."""
     with transaction.atomic():
         transition(job, JS.CANCELLED, at=at, cancel_requested_at=at)
         log(job, "cancelled", at=at, actor=by)
 
 
-def request_cancel(*, job: Job, by: AbstractBaseUser | None, at: datetime) -> None:
+def request_cancel(*, job: Job, by: User | None, at: datetime) -> None:
     """Ask the next cycle to stop the job's run."""
     with transaction.atomic():
         asked = Job.objects.filter(pk=job.pk, cancel_requested_at=None).exclude(state__in=Job.ENDED)
