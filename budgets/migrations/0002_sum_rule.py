@@ -109,6 +109,11 @@ END $$""",
     ON budgets_changeset FOR EACH ROW EXECUTE FUNCTION budgets_changeset_rules()""",
     """CREATE FUNCTION budgets_share_rules() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+    -- A row written while its set is being approved would escape the sum: wait for the approval.
+    PERFORM 1 FROM budgets_changeset
+    WHERE (TG_OP <> 'DELETE' AND id = NEW.change_set_id)
+       OR (TG_OP <> 'INSERT' AND id = OLD.change_set_id)
+    ORDER BY id FOR SHARE;
     IF EXISTS (SELECT 1 FROM budgets_changeset s WHERE s.status = 'approved' AND (
             (TG_OP <> 'DELETE' AND s.id = NEW.change_set_id)
             OR (TG_OP <> 'INSERT' AND s.id = OLD.change_set_id))) THEN

@@ -36,7 +36,7 @@ def each_trigger() -> list[dict[str, str]]:
 def create(apps: Any, schema_editor: Any) -> None:
     on_postgresql = schema_editor.connection.vendor == "postgresql"
     if on_postgresql:
-        schema_editor.execute(POSTGRESQL_FUNCTION)
+        schema_editor.execute(POSTGRESQL_FUNCTION, params=None)
     for names in each_trigger():
         schema_editor.execute((POSTGRESQL if on_postgresql else SQLITE).format(**names))
 
