@@ -5,6 +5,7 @@ from pathlib import Path
 
 from celery.schedules import crontab
 
+import config.celery  # noqa: F401  names the app, so that every process's tasks find it
 from config import env
 from config.secrets import secret_key
 
