@@ -1,0 +1,100 @@
+// ECharts set-ups. Colours come from the tokens and follow the theme; tooltips use classes, no inline style.
+//
+// <div class="al-chart h380" data-chart="NAME" data-json="ID of a JSON block" or data-src="URL" role="img" aria-label="…">
+// All instants are ISO 8601 with Z; amounts are integer milli-GPU-seconds and are shown as credits; `zone` is an
+// IANA name (the accounting zone, default UTC); `hue` is 1…4, or 0.
+//
+// burndown  {hue, zone, from, to, now, left_mgpus: [[at, n]], plan_mgpus: [[at, n]],
+//            settled_mgpus?: [[at, n]]     drawn thin: what was left of closed timesteps alone
+//            forecast_mgpus?: [[at, low, likely, high]], marks?: [{at, label, draft?}],
+//            runs_out?: {at, label: [line, …]}}
+// bars      {hue, zone, days: [at], values_mgpus: [n], name}         one bar a day, hollow (parked)
+(() => {
+  const CREDIT = 3600000, DAY = 864e5, lang = document.documentElement.lang || 'en';
+  const css = name => getComputedStyle(document.documentElement).getPropertyValue('--al-' + name).trim();
+  const hueOf = n => css('h' + n) || css('ink-3');
+  const number = (v, digits = 0) => v.toLocaleString(lang, {minimumFractionDigits: digits, maximumFractionDigits: digits}).replace('-', '−');
+  const credits = n => n / CREDIT, amount = v => number(v, Math.abs(v) < 10 ? 1 : 0) + ' cr';
+  const short = v => (v >= 1000 ? number(v / 1000, v % 1000 ? 1 : 0) + ' k' : number(v));
+  const escape = text => String(text).replace(/[&<>"]/g, c => ({'&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;'})[c]);
+  const tip = (head, rows) => `<div class="tip"><b>${escape(head)}</b>${rows.map(([a, b]) => `<div class="r"><span>${escape(a)}</span><span>${escape(b)}</span></div>`).join('')}</div>`;
+
+  // ECharts puts its ticks by UTC; instants are moved so that UTC reads as the accounting zone does
+  function clock(zone = 'UTC') {
+    const parts = new Intl.DateTimeFormat('en-US', {timeZone: zone, hourCycle: 'h23', year: 'numeric', month: 'numeric', day: 'numeric', hour: 'numeric', minute: 'numeric', second: 'numeric'});
+    return iso => { const p = Object.fromEntries(parts.formatToParts(Date.parse(iso)).map(x => [x.type, Number(x.value)])); return Date.UTC(p.year, p.month - 1, p.day, p.hour, p.minute, p.second); };
+  }
+  const shown = options => { const f = new Intl.DateTimeFormat(lang, {...options, timeZone: 'UTC', hourCycle: 'h23'}); return t => f.format(t); };
+  const day = shown({day: 'numeric', month: 'short'}), moment = shown({weekday: 'short', day: 'numeric', month: 'short', hour: '2-digit', minute: '2-digit'});
+
+  const base = () => ({
+    useUTC: true, animation: false, aria: {enabled: false}, textStyle: {fontFamily: 'Inter, system-ui, sans-serif', fontSize: 12, color: css('ink-2')},
+    grid: {left: 0, right: 16, top: 24, bottom: 0, outerBoundsMode: 'same', outerBoundsContain: 'axisLabel'},
+    tooltip: {trigger: 'axis', confine: true, backgroundColor: css('surface'), borderColor: css('line-2'), borderWidth: 1, padding: [6, 10], textStyle: {color: css('ink'), fontSize: 12}, axisPointer: {lineStyle: {color: css('ctl'), type: 'solid'}}}});
+  const axis = ({axisLabel, ...more} = {}) => ({axisLine: {lineStyle: {color: css('line-2')}}, axisTick: {show: false}, axisLabel: {color: css('ink-3'), fontSize: 12, ...axisLabel}, splitLine: {lineStyle: {color: css('line')}}, ...more});
+  const line = (name, data, style, more = {}) => ({name, type: 'line', data, symbol: 'none', lineStyle: style, ...more});
+  const hidden = {opacity: 0};
+
+  // the value of a step-less series at an instant, between its points; null outside
+  function between(points, t, i = 1) {
+    const n = points.findIndex(p => p[0] >= t); if (n < 0 || (n === 0 && points[0][0] > t)) return null;
+    if (n === 0 || points[n][0] === t) return points[n][i];
+    const [a, b] = [points[n - 1], points[n]]; return a[i] + (b[i] - a[i]) * (t - a[0]) / (b[0] - a[0]);
+  }
+
+  const CHARTS = {
+    // what is left of a grant: left, plan, forecast band, marks of change sets, the day it runs out
+    burndown(d) {
+      const at = clock(d.zone), series = s => (s || []).map(([t, ...v]) => [at(t), ...v.map(credits)]);
+      const left = series(d.left_mgpus), plan = series(d.plan_mgpus), settled = series(d.settled_mgpus), fan = series(d.forecast_mgpus);
+      const hue = hueOf(d.hue), now = at(d.now), from = at(d.from), to = at(d.to), o = base(), out = d.runs_out && {...d.runs_out, at: at(d.runs_out.at)};
+      const top = Math.max(1e-9, ...[left, plan, fan].flatMap(s => s.map(p => Math.max(...p.slice(1))))), floor = Math.min(0, ...left.map(p => p[1]));
+      const rows = t => {
+        const l = t <= now ? between(left, t) : null, p = between(plan, t), lo = t > now ? between(fan, t, 1) : null, out = [];
+        if (l !== null) out.push(['left', amount(l)]);
+        if (lo !== null) out.push(['forecast', `${number(Math.max(0, lo))} – ${amount(Math.max(0, between(fan, t, 3)))}`]);
+        if (p !== null) out.push(['plan', amount(p)]); if (l !== null && p !== null) out.push(['against plan', (l - p >= 0 ? '+' : '') + amount(l - p)]); return out;
+      };
+      const nowRight = (now - from) / (to - from) > .5, label = {position: 'end', color: css('ink-2'), fontSize: 12, distance: 4};
+      const marks = (d.marks || []).map(m => ({xAxis: at(m.at), lineStyle: {type: m.draft ? [3, 3] : 'solid'}, label: {formatter: m.label, align: at(m.at) > (from + to) / 2 ? 'right' : 'left'}}));
+      marks.push({xAxis: now, lineStyle: {color: css('ink'), width: 1.5}, label: {formatter: 'now', align: nowRight ? 'right' : 'left', fontWeight: 600, color: css('ink')}});
+      const end = out ? {markPoint: {symbol: 'circle', symbolSize: 9, silent: true, label: {show: false}, itemStyle: {color: css('surface'), borderColor: css('red'), borderWidth: 2}, data: [{coord: [out.at, 0]}]},
+        markLine: {symbol: 'none', silent: true, lineStyle: {color: css('red'), width: 1, type: 'solid'}, data: [[{coord: [out.at, 0]}, {coord: [out.at, top * .47]}]],
+          label: {position: 'end', formatter: [out.label].flat().join('\n'), color: css('red-ink'), fontWeight: 500, fontSize: 12, lineHeight: 16, align: (out.at - from) / (to - from) > .75 ? 'right' : 'left'}}} : {};
+      const days = (to - from) / DAY, gap = (days > 40 ? 14 : days > 14 ? 7 : days > 3 ? 1 : .25) * DAY;
+      return {...o, tooltip: {...o.tooltip, formatter: p => tip((days > 14 ? day : moment)(p[0].axisValue), rows(p[0].axisValue))},
+        xAxis: axis({type: 'time', min: from, max: to, splitLine: {show: false}, minInterval: gap, maxInterval: gap, axisLabel: {formatter: days > 1 ? day : moment, showMinLabel: true, showMaxLabel: true, alignMinLabel: 'left', alignMaxLabel: 'right', hideOverlap: true}}),
+        yAxis: axis({type: 'value', min: floor || 0, splitNumber: 5, axisLine: {show: false}, axisLabel: {formatter: short}}),
+        series: [
+          line('plan', plan, {color: css('ink-3'), width: 1.5, type: [5, 4]}, {z: 2, markLine: {symbol: 'none', silent: true, label, lineStyle: {color: css('ctl'), type: 'solid', width: 1}, data: marks}}),
+          line('low', fan.map(p => [p[0], p[1]]), hidden, {stack: 'fan', areaStyle: hidden}),
+          line('band', fan.map(p => [p[0], p[3] - p[1]]), hidden, {stack: 'fan', areaStyle: {color: hue, opacity: .22}}),
+          line('likely', fan.map(p => [p[0], p[2]]), {color: hue, width: 1.5, type: [2, 3]}, {z: 3, ...end}),
+          line('settled', settled, {color: hue, width: 1, opacity: .6}, {z: 3}),
+          line('left', left, {color: hue, width: 2.5}, {z: 4})]};
+    },
+    // credits a day, hollow as parked is everywhere
+    bars(d) {
+      const at = clock(d.zone), o = base(), values = d.values_mgpus.map(credits);
+      return {...o, grid: {...o.grid, top: 8}, tooltip: {...o.tooltip, axisPointer: {type: 'shadow', shadowStyle: {color: css('sunken'), opacity: .6}}, formatter: p => tip(p[0].name, [[d.name, amount(p[0].value)]])},
+        xAxis: axis({type: 'category', data: d.days.map(t => day(at(t))), axisLabel: {hideOverlap: true}}), yAxis: axis({type: 'value', splitNumber: 3, axisLine: {show: false}, axisLabel: {formatter: short}}),
+        series: [{type: 'bar', data: values, barCategoryGap: '25%', itemStyle: {color: css('surface'), borderColor: hueOf(d.hue), borderWidth: 1.5}}]};
+    }};
+
+  const charts = new Map();
+  async function read(el) {
+    if (el.dataset.json) return JSON.parse(document.getElementById(el.dataset.json).textContent);
+    const answer = await fetch(el.dataset.src, {headers: {Accept: 'application/json'}}); if (!answer.ok) throw Error(String(answer.status)); return answer.json();
+  }
+  async function show(el) {
+    try { const data = await read(el), chart = echarts.init(el, null, {renderer: 'canvas'}); charts.set(el, {chart, data}); paint(el); }
+    catch { el.replaceChildren(Object.assign(document.createElement('p'), {className: 'note', textContent: el.dataset.failed || 'The figures did not arrive. Reload the page to try again.'})); }
+  }
+  function paint(el) { const {chart, data} = charts.get(el); chart.setOption(CHARTS[el.dataset.chart](data), true); }
+  function sweep() { for (const [el, {chart}] of charts) if (!el.isConnected) { chart.dispose(); charts.delete(el); } }
+  function start() { sweep(); for (const el of document.querySelectorAll('[data-chart]')) if (!charts.has(el)) show(el); }
+  document.fonts.ready.then(start);
+  addEventListener('htmx:afterSettle', start);
+  addEventListener('themechange', () => { for (const el of charts.keys()) paint(el); });
+  addEventListener('resize', () => { for (const {chart} of charts.values()) chart.resize(); });
+})();
