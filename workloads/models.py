@@ -64,6 +64,7 @@ class Job(models.Model):
     dependencies = models.ManyToManyField(
         "self", symmetrical=False, blank=True, related_name="dependents"
     )
+    request_digest = models.CharField(max_length=64, blank=True)  # of what was asked for
     idempotency_key = models.CharField(max_length=100, null=True, blank=True)  # noqa: DJ001 null: no key
 
     state = models.CharField(max_length=12, choices=State, default=State.QUEUED)
