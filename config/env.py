@@ -173,7 +173,8 @@ def broker(name: str, default: str) -> str:
     value = text(name, default)
     if not value.startswith(("filesystem://", "redis://", "rediss://", "memory://")):
         refuse(name, value.split("@")[-1], "filesystem:// or redis://HOST:PORT/NUMBER")
-    return value
+    # A host is never used there, but kombu warns when none is named.
+    return "filesystem://localhost" if value == "filesystem://" else value
 
 
 def broker_options(url: str, folder: Path) -> dict[str, Any]:

@@ -131,10 +131,10 @@ LOCALE_PATHS = [BASE_DIR / "locale"]
 
 # --- Static files -------------------------------------------------------------------------------
 
-# True after `manage.py collectstatic`, as in the image: hashed names, kept by browsers for ever.
+# True for `manage.py collectstatic` and after it, as in the image: hashed names, kept by browsers for ever.
 COLLECTED_STATIC = env.boolean("COLLECTED_STATIC", False)
 STATIC_URL = "/static/"
-STATIC_ROOT = BASE_DIR / "staticfiles"
+STATIC_ROOT = BASE_DIR / "staticfiles" if COLLECTED_STATIC else None
 STATICFILES_DIRS = [BASE_DIR / "static"]
 WHITENOISE_USE_FINDERS = not COLLECTED_STATIC
 WHITENOISE_MAX_AGE = 60

@@ -1,1 +1,1 @@
-"""What `./run` does. Needs nothing but Python's standard library: it starts before `.venv` exists."""
+"""What `./run` does, with Python's standard library alone: it starts before `.venv` exists."""

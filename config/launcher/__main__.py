@@ -1,11 +1,11 @@
 """Entry point: `python3 config/launcher`."""
 
+import importlib
 import sys
 from pathlib import Path
 
 # Run as a folder, Python puts that folder first; the package needs the checkout there.
 sys.path[0] = str(Path(__file__).resolve().parents[2])
-
-from config.launcher.main import main
+main = importlib.import_module("config.launcher.main").main
 
 sys.exit(main(sys.argv[1:]))

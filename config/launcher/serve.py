@@ -53,6 +53,13 @@ def commands(port: int) -> dict[str, list[str]]:
     }
 
 
+def _environment() -> dict[str, str]:
+    # Celery's warning about root is for servers; a demo may well run on root's own machine.
+    quiet = "ignore:You're running the worker with superuser"
+    given = os.environ.get("PYTHONWARNINGS")
+    return {**os.environ, "PYTHONWARNINGS": f"{given},{quiet}" if given else quiet}
+
+
 def _worker(queue: str) -> list[str]:
     # One task at a time; prefork, since only that pool can end a task at its time limit.
     return [
@@ -93,7 +100,7 @@ class _Services:
         """Serve until interrupted (exit code 0) or until a service ends by itself (1)."""
         try:
             for name, command in commands(self._port).items():
-                self._start(name, command, os.environ)
+                self._start(name, command, _environment())
             self._await_web()
             self._welcome()
             while True:
