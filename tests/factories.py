@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
-from django.contrib.auth.models import AbstractBaseUser, User
+from django.contrib.auth.models import User
 
 from budgets.models import Budget, ChangeSet, Period, PlannedCapacity, Role, Share
 from clusters.models import Cluster, Node, Pool, PoolRate
@@ -114,6 +114,7 @@ def make_shares(
         created_at=at,
         effective_at=at,
     )
+    rows: list[tuple[Budget, Pool | None, int]]
     rows = [(child, None, value) for child, value in shares.items()]
     rows += [(child, pool, value) for (child, pool), value in (overrides or {}).items()]
     Share.objects.bulk_create(
@@ -143,7 +144,7 @@ def make_tree(shares: Mapping[str, int] = TREE, *, at: datetime = T0) -> dict[st
     return budgets
 
 
-def make_role(user: AbstractBaseUser, budget: Budget, kind: str = "member") -> Role:
+def make_role(user: User, budget: Budget, kind: str = "member") -> Role:
     return Role.objects.create(user=user, budget=budget, kind=kind)
 
 

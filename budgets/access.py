@@ -1,0 +1,128 @@
+"""Who may see and do what. The only module that decides it; pages and API ask here.
+
+A role holds in its budget and everything below. Roles are ranked: a manager may do all that a
+member may, an administrator all that a manager may; superusers are administrators of everything.
+What is not visible to someone is answered as if it weren't there.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import reduce
+from operator import or_
+
+from django.contrib.auth.base_user import AbstractBaseUser
+from django.contrib.auth.models import AnonymousUser
+from django.db.models import Q, QuerySet
+from django.http import Http404
+
+from budgets.models import Budget, Role
+
+Person = AbstractBaseUser | AnonymousUser
+Kind = Role.Kind
+NOT_HERE = "There is no such budget, or none that you may see."
+
+
+class Action(StrEnum):
+    """What someone may want to do with a budget."""
+
+    VIEW = "view"
+    SUBMIT = "submit"  # jobs to it
+    CANCEL_OWN = "cancel_own"  # jobs they submitted to it
+    CANCEL_ANY = "cancel_any"  # anyone's jobs in it
+    PROPOSE_SHARES = "propose_shares"  # of its children
+    EDIT_SHARES = "edit_shares"  # of its children: approve, create, move, archive them
+    MANAGE_ROLES = "manage_roles"  # in it
+    ADMINISTER = "administer"  # periods, grants, adjustments
+
+
+RANK = {Kind.VIEWER: 1, Kind.MEMBER: 2, Kind.MANAGER: 3, Kind.ADMINISTRATOR: 4}
+# The least role that an action needs, in the budget or above it.
+NEEDS = {
+    Action.VIEW: Kind.VIEWER,
+    Action.SUBMIT: Kind.MEMBER,
+    Action.CANCEL_OWN: Kind.MEMBER,
+    Action.CANCEL_ANY: Kind.MANAGER,
+    Action.PROPOSE_SHARES: Kind.MEMBER,
+    Action.EDIT_SHARES: Kind.MANAGER,
+    Action.MANAGE_ROLES: Kind.MANAGER,
+    Action.ADMINISTER: Kind.ADMINISTRATOR,
+}
+# A manager's power over these starts below the node: nobody hands out roles in their own.
+STRICTLY_BELOW = {Action.MANAGE_ROLES}
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The roles of one person, loaded once: ask it as often as a page has rows."""
+
+    everything: bool
+    roles: tuple[tuple[str, Kind], ...]  # path, kind
+
+    def can(self, action: Action, path: str) -> bool:
+        """Say whether the person may do this to the budget with this path."""
+        if self.everything:
+            return True
+        least = RANK[NEEDS[action]]
+        return any(
+            RANK[kind] >= least
+            and (kind == Kind.ADMINISTRATOR or action not in STRICTLY_BELOW or at != path)
+            for at, kind in self.roles
+            if is_within(path, at)
+        )
+
+    def may_give(self, kind: str, path: str) -> bool:
+        """Say whether the person may give or take this role in the budget with this path."""
+        if not self.can(Action.MANAGE_ROLES, path):
+            return False
+        return kind != Kind.ADMINISTRATOR or self.can(Action.ADMINISTER, path)
+
+
+def is_within(path: str, top: str) -> bool:
+    """Say whether a path is `top` itself or below it."""
+    return path == top or path.startswith(f"{top}/")
+
+
+def standing(user: Person) -> Standing:
+    """Return what a person's roles amount to; nobody who is signed out or inactive has any."""
+    if not (user.is_authenticated and user.is_active):
+        return Standing(everything=False, roles=())
+    if getattr(user, "is_superuser", False):
+        return Standing(everything=True, roles=())
+    rows = Role.objects.filter(user_id=user.pk).order_by("pk")
+    roles = tuple((path, Kind(kind)) for path, kind in rows.values_list("budget__path", "kind"))
+    return Standing(everything=False, roles=roles)
+
+
+def can(user: Person, action: Action, budget: Budget) -> bool:
+    """Say whether a person may do this to a budget. One query."""
+    return standing(user).can(action, budget.path)
+
+
+def visible(user: Person) -> QuerySet[Budget]:
+    """Return the budgets a person may see, archived ones included."""
+    return Budget.objects.filter(visible_q(user))
+
+
+def visible_q(user: Person, prefix: str = "") -> Q:
+    """Return the condition "its budget is visible", for rows that reach it through `prefix`.
+
+    `Job.objects.filter(visible_q(user, "budget__"))` are the jobs a person may see.
+    """
+    held = standing(user)
+    if held.everything:
+        return Q()
+    return reduce(or_, _subtrees(held, f"{prefix}path"), Q(pk__in=()))
+
+
+def _subtrees(held: Standing, field: str) -> Iterator[Q]:
+    for path, _ in held.roles:
+        yield Q(**{field: path}) | Q(**{f"{field}__startswith": f"{path}/"})
+
+
+def get_budget_or_404(user: Person, path: str) -> Budget:
+    """Return the budget with this path, if the person may see it; else Http404."""
+    budget = None if "\0" in path else visible(user).filter(path=path).first()
+    if budget is None:
+        raise Http404(NOT_HERE)
+    return budget

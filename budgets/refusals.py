@@ -1,0 +1,47 @@
+"""How budgets say no: sentences for people, by field, and what a stale base carries."""
+
+from datetime import datetime
+
+from django.core.exceptions import ValidationError
+
+from budgets.models import Budget, ChangeSet
+
+
+class Refused(ValidationError):
+    """A rule of the tree says no; the sentence says what to change. Keyed by field."""
+
+    def __init__(self, field: str, sentence: str) -> None:
+        super().__init__({field: sentence})
+        self.sentence = sentence
+
+
+class StaleBase(Exception):
+    """Another change set of the parent was approved since the one this was based on.
+
+    `theirs` and `mine` are versions: of the newest approved set, and of the base of the refused
+    one. Show both and ask again with `theirs` as the base.
+    """
+
+    def __init__(self, *, parent: Budget, theirs: ChangeSet | None, mine: int) -> None:
+        self.parent = parent
+        self.theirs = theirs.version if theirs else 0
+        self.mine = mine
+        super().__init__(
+            f"The shares of {parent.path} are at version {self.theirs} now, but yours start from "
+            f"version {mine}: look at what was changed and base yours on version {self.theirs}."
+        )
+
+
+def percent(thousandths: int) -> str:
+    """Return thousandths of a percent as people read them: 33333 → '33.333 %'."""
+    sign = "-" if thousandths < 0 else ""
+    whole, rest = divmod(abs(thousandths), 1000)
+    return f"{sign}{whole}.{rest:03d} %"
+
+
+def check_instant(at: datetime, field: str) -> None:
+    """Refuse an instant without a zone or with a fraction of a second."""
+    if at.tzinfo is None or at.utcoffset() is None:
+        raise Refused(field, "The instant has no time zone: end it with Z for UTC.")
+    if at.microsecond:
+        raise Refused(field, "The instant has a fraction of a second: give whole seconds.")

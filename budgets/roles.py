@@ -1,0 +1,20 @@
+"""Giving and taking roles. Who may is decided by `budgets.access`."""
+
+from django.contrib.auth.models import User
+
+from budgets.models import Budget, Role
+from budgets.refusals import Refused
+
+
+def give_role(*, user: User, budget: Budget, kind: str) -> Role:
+    """Give a person a role in a budget's subtree, in place of the one they had there."""
+    if kind not in Role.Kind.values:
+        raise Refused("kind", f"{kind!r} is no role: use one of {', '.join(Role.Kind.values)}.")
+    role, _ = Role.objects.update_or_create(user=user, budget=budget, defaults={"kind": kind})
+    return role
+
+
+def take_role(*, user: User, budget: Budget) -> bool:
+    """Take a person's role in a budget away; False if there was none."""
+    deleted, _ = Role.objects.filter(user=user, budget=budget).delete()
+    return bool(deleted)

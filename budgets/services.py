@@ -1,0 +1,38 @@
+"""The door to everything that writes the tree: import from here."""
+
+from budgets.change_sets import (
+    approve,
+    decline,
+    draft_change_set,
+    propose,
+    set_shares,
+)
+from budgets.refusals import Refused, StaleBase, percent
+from budgets.roles import give_role, take_role
+from budgets.structure import (
+    archive_budget,
+    create_budget,
+    create_organisation,
+    move_budget,
+    reactivate_budget,
+    rename_budget,
+)
+
+__all__ = [
+    "Refused",
+    "StaleBase",
+    "approve",
+    "archive_budget",
+    "create_budget",
+    "create_organisation",
+    "decline",
+    "draft_change_set",
+    "give_role",
+    "move_budget",
+    "percent",
+    "propose",
+    "reactivate_budget",
+    "rename_budget",
+    "set_shares",
+    "take_role",
+]

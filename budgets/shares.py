@@ -1,0 +1,217 @@
+"""What shares were in force at an instant: pure reads, in a constant number of queries.
+
+The tree is whatever the vectors say. A parent's vector at an instant is its approved change set
+of the highest version among those effective by then; a budget without a row in the vector in
+force is not active then, nor is anything below it. Rows of approved sets never change, and no set
+is effective before it was approved, so the tree of a past instant never moves.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from fractions import Fraction
+
+from budgets.models import WHOLE, Budget, ChangeSet, Share
+from clusters.models import Pool
+
+# One parent's vector: child → {pool or None (every pool without an override): thousandths}.
+Vector = dict[int, dict[int | None, int]]
+
+
+@dataclass(frozen=True)
+class TreeNode:
+    """A budget as it stood in the tree at an instant.
+
+    ``thousandths`` is its share of its parent (100,000 at the root), ``effective`` the product of
+    the shares from the root. A parent stands before its children in every listing.
+    """
+
+    budget: Budget
+    parent_id: int | None
+    depth: int
+    thousandths: int
+    effective: Fraction
+    children: tuple[int, ...]
+
+    @property
+    def is_leaf(self) -> bool:
+        return not self.children
+
+
+@dataclass(frozen=True)
+class CapacitySlice:
+    """Healthy (or planned) GPU-seconds of a pool in [start, end)."""
+
+    pool_id: int
+    start: datetime
+    end: datetime
+    gpu_seconds: int
+
+
+def head(parent: Budget) -> ChangeSet | None:
+    """Return the parent's newest approved change set, whether effective yet or scheduled."""
+    approved = ChangeSet.objects.filter(parent=parent, status=ChangeSet.Status.APPROVED)
+    return approved.order_by("-version").first()
+
+
+def in_force(parent: Budget, *, at: datetime) -> ChangeSet | None:
+    """Return the change set whose vector divides the parent at an instant, if it has one."""
+    approved = ChangeSet.objects.filter(parent=parent, status=ChangeSet.Status.APPROVED)
+    return approved.filter(effective_at__lte=at).order_by("-version").first()
+
+
+def vector_of(change_set: ChangeSet | None) -> Vector:
+    """Return the rows of a change set, by child and pool; empty for none."""
+    if change_set is None:
+        return {}
+    return _vectors([change_set.pk]).get(change_set.parent_id, {})
+
+
+def share_of(budget: Budget, at: datetime, pool: Pool | None = None) -> int | None:
+    """Return a budget's share of its parent in thousandths of a percent; None if not active."""
+    node = tree(at=at, pool=pool).get(budget.pk)
+    return node.thousandths if node else None
+
+
+def effective_shares(*, at: datetime, pool: Pool | None = None) -> dict[int, Fraction]:
+    """Return the effective share of every active budget by id: 1 at the root, exact.
+
+    With `pool`, that pool's overrides count. Siblings that all have 0 are equal and unfunded:
+    their effective share is 0.
+    """
+    return {pk: node.effective for pk, node in tree(at=at, pool=pool).items()}
+
+
+def parent_map(*, at: datetime) -> dict[int, int | None]:
+    """Return the parent of every active budget at an instant, by id; None for the root."""
+    return {pk: node.parent_id for pk, node in tree(at=at).items()}
+
+
+def tree(*, at: datetime, pool: Pool | None = None) -> dict[int, TreeNode]:
+    """Return every active budget by id, depth first, siblings by slug. Three queries."""
+    sets = _sets_in_force(at)
+    return _walk(_budgets(), _vectors(sets), pool.pk if pool else None)
+
+
+def leaves(*, at: datetime) -> list[Budget]:
+    """Return the active budgets that work may be submitted to, in the order of the tree."""
+    return [node.budget for node in tree(at=at).values() if node.is_leaf]
+
+
+def path_to_root(nodes: Mapping[int, TreeNode], budget_id: int) -> Iterator[TreeNode]:
+    """Yield a budget and its ancestors, the root last."""
+    step: int | None = budget_id
+    while step is not None:
+        yield nodes[step]
+        step = nodes[step].parent_id
+
+
+def entitled_gpu_seconds(*, slices: Iterable[CapacitySlice]) -> dict[tuple[int, int], int]:
+    """Return what each budget is entitled to over the slices, in GPU-seconds by (budget, pool).
+
+    Effective share × capacity, cut wherever a vector takes effect inside a slice (capacity is
+    then taken as even over the slice); summed exactly, rounded down once. Four queries.
+    """
+    slices = sorted(slices, key=lambda s: (s.pool_id, s.start))
+    if not slices:
+        return {}
+    history = _History.load(until=max(s.end for s in slices))
+    totals: dict[tuple[int, int], Fraction] = {}
+    for piece in slices:
+        for start, end in history.cut(piece.start, piece.end):
+            part = Fraction(_seconds(start, end), _seconds(piece.start, piece.end))
+            for budget_id, share in history.effective(start, piece.pool_id).items():
+                key = (budget_id, piece.pool_id)
+                amount = share * part * piece.gpu_seconds
+                totals[key] = totals.get(key, Fraction(0)) + amount
+    return {key: int(total) for key, total in totals.items()}
+
+
+class _History:
+    """All approved vectors up to an instant, to ask for many instants with few queries."""
+
+    def __init__(
+        self,
+        budgets: dict[int, Budget],
+        sets: list[tuple[datetime, int, int]],
+        vectors: dict[int, Vector],
+    ) -> None:
+        self._budgets, self._sets, self._vectors = budgets, sets, vectors
+        self._known: dict[tuple[datetime, int], dict[int, Fraction]] = {}
+        self._changes = sorted({effective_at for effective_at, _, _ in sets})
+
+    @classmethod
+    def load(cls, *, until: datetime) -> "_History":
+        approved = ChangeSet.objects.filter(
+            status=ChangeSet.Status.APPROVED, effective_at__lt=until
+        )
+        sets = list(
+            approved.order_by("parent_id", "version").values_list("effective_at", "parent_id", "pk")
+        )
+        by_set: dict[int, Vector] = {}
+        rows = Share.objects.filter(change_set__in=approved).order_by("pk")
+        for set_id, child, pool, value in rows.values_list(
+            "change_set_id", "budget_id", "pool_id", "thousandths"
+        ):
+            by_set.setdefault(set_id, {}).setdefault(child, {})[pool] = value
+        return cls(_budgets(), sets, by_set)
+
+    def cut(self, start: datetime, end: datetime) -> list[tuple[datetime, datetime]]:
+        inside = [change for change in self._changes if start < change < end]
+        return list(zip([start, *inside], [*inside, end], strict=True))
+
+    def effective(self, at: datetime, pool_id: int) -> dict[int, Fraction]:
+        since = max((change for change in self._changes if change <= at), default=at)
+        key = (since, pool_id)
+        if key not in self._known:
+            last = {parent: pk for effective_at, parent, pk in self._sets if effective_at <= at}
+            vectors = {parent: self._vectors.get(pk, {}) for parent, pk in last.items()}
+            nodes = _walk(self._budgets, vectors, pool_id)
+            self._known[key] = {pk: node.effective for pk, node in nodes.items()}
+        return self._known[key]
+
+
+def _sets_in_force(at: datetime) -> list[int]:
+    approved = ChangeSet.objects.filter(status=ChangeSet.Status.APPROVED, effective_at__lte=at)
+    # Ordered by version, so that each parent keeps its last.
+    return list(dict(approved.order_by("version").values_list("parent_id", "pk")).values())
+
+
+def _vectors(set_ids: Iterable[int]) -> dict[int, Vector]:
+    vectors: dict[int, Vector] = {}
+    rows = Share.objects.filter(change_set_id__in=set_ids).select_related("change_set")
+    for row in rows.order_by("pk"):
+        vector = vectors.setdefault(row.change_set.parent_id, {})
+        vector.setdefault(row.budget_id, {})[row.pool_id] = row.thousandths
+    return vectors
+
+
+def _budgets() -> dict[int, Budget]:
+    return {budget.pk: budget for budget in Budget.objects.order_by("slug", "pk")}
+
+
+def _walk(
+    budgets: Mapping[int, Budget], vectors: Mapping[int, Vector], pool_id: int | None
+) -> dict[int, TreeNode]:
+    """Build the nodes depth first from the root; a budget is placed once at most."""
+    rank = {pk: number for number, pk in enumerate(budgets)}
+    nodes: dict[int, TreeNode] = {}
+
+    def place(pk: int, parent_id: int | None, depth: int, value: int, above: Fraction) -> None:
+        vector = vectors.get(pk, {})
+        children = tuple(sorted((c for c in vector if c in rank), key=rank.__getitem__))
+        effective = above * Fraction(value, WHOLE)
+        nodes[pk] = TreeNode(budgets[pk], parent_id, depth, value, effective, children)
+        for child in children:
+            if child not in nodes:
+                shares = vector[child]
+                place(child, pk, depth + 1, shares.get(pool_id, shares[None]), effective)
+
+    for pk, budget in budgets.items():
+        if budget.is_root:
+            place(pk, None, 0, WHOLE, Fraction(1))
+    return nodes
+
+
+def _seconds(start: datetime, end: datetime) -> int:
+    return int((end - start).total_seconds())

@@ -1,0 +1,280 @@
+"""Creating, moving, archiving and re-activating budgets. Each is a change set of the parent.
+
+A budget has a row for ever and is active while the vector in force names it; so all of these
+write the whole new vector of the parent (or of both parents), under its lock, and approve it at
+once. What shares the other children then have is `siblings`: left out, they stay as they are.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import QuerySet
+
+from budgets import shares as reads
+from budgets.change_sets import approve, locked, write_set
+from budgets.models import Budget, ChangeSet
+from budgets.refusals import Refused, check_instant
+from budgets.shares import Vector
+from budgets.vectors import vector_from
+
+SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+SLUG_MAX, NAME_MAX, PATH_MAX = 50, 100, 400
+# Words that addresses of pages and of the API put behind a budget's path.
+RESERVED = frozenset(
+    (
+        *("archive", "burn", "change-sets", "edit", "export", "jobs"),
+        *("move", "new", "periods", "requests", "roles", "shares"),
+    )
+)
+
+
+def create_organisation(*, slug: str, name: str, now: datetime, description: str = "") -> Budget:
+    """Create the root of the tree; it has the whole capacity, so there is one."""
+    check_instant(now, "now")
+    _check_slug(slug)
+    root = Budget.objects.filter(parent=None).first()
+    if root is not None:
+        raise Refused("parent", f"There is an organisation already: put {slug} below {root.path}.")
+    return Budget.objects.create(
+        slug=slug, name=_checked_name(name), path=slug, description=description
+    )
+
+
+def create_budget(
+    *,
+    parent: Budget,
+    slug: str,
+    name: str,
+    share: int,
+    author: User,
+    reason: str,
+    now: datetime,
+    description: str = "",
+    siblings: Mapping[Budget, int] | None = None,
+) -> Budget:
+    """Create a budget below `parent` with a share in thousandths of a percent, from `now` on.
+
+    Raises Refused: a slug that is taken or not of the form, a parent that is archived or has
+    jobs of its own (jobs belong to leaves), siblings that leave too little.
+    """
+    with transaction.atomic():
+        parent = locked(parent)
+        _check_place(parent, slug)
+        if parent.jobs.exists():
+            raise Refused(
+                "parent", f"{parent.path} has jobs, which belong to leaves: it can't be divided."
+            )
+        budget = Budget.objects.create(
+            parent=parent,
+            slug=slug,
+            name=_checked_name(name),
+            path=f"{parent.path}/{slug}",
+            description=description,
+        )
+        _change(parent, author, reason, now, siblings, adding={budget: share})
+    return budget
+
+
+def archive_budget(
+    *,
+    budget: Budget,
+    author: User,
+    reason: str,
+    now: datetime,
+    siblings: Mapping[Budget, int] | None = None,
+) -> Budget:
+    """Take a budget and all below it out of the tree from `now` on; its history stays.
+
+    Refused while anything in it waits or runs.
+    """
+    parent = _parent_of(budget, "archived")
+    with transaction.atomic():
+        parent, budget = locked(parent), locked(budget)
+        if budget.archived_at is not None:
+            raise Refused("budget", f"{budget.path} is archived already.")
+        live = _subtree(budget).filter(jobs__isnull=False, jobs__ended_at__isnull=True)
+        if count := live.count():
+            raise Refused(
+                "budget",
+                f"{count} jobs of {budget.path} wait or run: cancel them or let them end first.",
+            )
+        budget.archived_at = now
+        budget.save(update_fields=["archived_at"])
+        _change(parent, author, reason, now, siblings, removing=budget)
+    return budget
+
+
+def reactivate_budget(
+    *,
+    budget: Budget,
+    share: int,
+    author: User,
+    reason: str,
+    now: datetime,
+    siblings: Mapping[Budget, int] | None = None,
+) -> Budget:
+    """Put an archived budget back below its parent with a share; what was below it comes back."""
+    parent = _parent_of(budget, "re-activated")
+    with transaction.atomic():
+        parent, budget = locked(parent), locked(budget)
+        if budget.archived_at is None:
+            raise Refused("budget", f"{budget.path} is not archived.")
+        _check_active(parent)
+        budget.archived_at = None
+        budget.save(update_fields=["archived_at"])
+        _change(parent, author, reason, now, siblings, adding={budget: share})
+    return budget
+
+
+def move_budget(
+    *,
+    budget: Budget,
+    to: Budget,
+    share: int,
+    author: User,
+    reason: str,
+    now: datetime,
+    siblings: Mapping[Budget, int] | None = None,
+) -> Budget:
+    """Move a budget with all below it to another parent, with a share of that one.
+
+    Two change sets, one of either parent, effective at `now`. `siblings` are the shares of the
+    new parent's other children; those of the old parent's stay as they are.
+    """
+    source = _parent_of(budget, "moved")
+    with transaction.atomic():
+        rows = {pk: locked(Budget(pk=pk)) for pk in sorted({source.pk, to.pk, budget.pk})}
+        source, to, budget = rows[source.pk], rows[to.pk], rows[budget.pk]
+        if budget.archived_at is not None:
+            raise Refused("budget", f"{budget.path} is archived: re-activate it first.")
+        if to == source or to in _subtree(budget):
+            raise Refused("to", f"{budget.path} can't move below {to.path}.")
+        _check_place(to, budget.slug)
+        if to.jobs.exists():
+            raise Refused("to", f"{to.path} has jobs, which belong to leaves: choose another.")
+        old = budget.path
+        Budget.objects.filter(pk=budget.pk).update(parent=to)
+        _rewrite_paths(old, f"{to.path}/{budget.slug}")
+        _change(source, author, reason, now, None, removing=budget)
+        _change(to, author, reason, now, siblings, adding={budget: share})
+    budget.refresh_from_db()
+    return budget
+
+
+def rename_budget(*, budget: Budget, slug: str, name: str) -> Budget:
+    """Give a budget another slug and name; the paths of all below it follow."""
+    with transaction.atomic():
+        if budget.parent is not None:
+            locked(budget.parent)
+        budget = locked(budget)
+        old, new = budget.path, f"{budget.path.removesuffix(budget.slug)}{slug}"
+        if slug != budget.slug:
+            _check_slug(slug)
+            _check_free(new)
+        budget.slug, budget.name = slug, _checked_name(name)
+        budget.save(update_fields=["slug", "name"])
+        _rewrite_paths(old, new)
+    budget.refresh_from_db()
+    return budget
+
+
+def _change(
+    parent: Budget,
+    author: User,
+    reason: str,
+    now: datetime,
+    siblings: Mapping[Budget, int] | None,
+    *,
+    adding: Mapping[Budget, int] | None = None,
+    removing: Budget | None = None,
+) -> ChangeSet:
+    """Write and approve the parent's next vector: its head, less one child or plus one."""
+    base = reads.head(parent)
+    before = reads.vector_of(base)
+    vector: Vector = {child: dict(row) for child, row in before.items()}
+    if removing is not None:
+        vector.pop(removing.pk, None)
+    for child, row in vector_from(siblings or {}, {}).items():
+        if child not in vector:
+            raise Refused("siblings", f"Budget {child} is not an active child of {parent.path}.")
+        vector[child].update(row)
+    vector |= vector_from(adding or {}, {})
+    change_set = write_set(
+        parent=parent,
+        vector=vector,
+        before=before,
+        reason=reason,
+        author=author,
+        base=base,
+        effective_at=now,
+        now=now,
+    )
+    return approve(change_set=change_set, by=author, now=now)
+
+
+def _check_place(parent: Budget, slug: str) -> None:
+    _check_active(parent)
+    _check_slug(slug)
+    _check_free(f"{parent.path}/{slug}")
+
+
+def _check_active(parent: Budget) -> None:
+    names = parent.path.split("/")
+    above = ["/".join(names[: n + 1]) for n in range(len(names))]
+    gone = Budget.objects.filter(path__in=above, archived_at__isnull=False).first()
+    if gone is not None:
+        raise Refused("parent", f"{gone.path} is archived: re-activate it first.")
+
+
+def _check_slug(slug: str) -> None:
+    if not SLUG.fullmatch(slug) or len(slug) > SLUG_MAX:
+        raise Refused(
+            "slug",
+            f"The slug must be 1 to {SLUG_MAX} of a-z, 0-9 and single hyphens inside, "
+            "such as petrel-2.",
+        )
+    if slug in RESERVED:
+        raise Refused("slug", f"{slug} is a word of our addresses: choose another slug.")
+
+
+def _check_free(path: str) -> None:
+    if len(path) > PATH_MAX:
+        raise Refused("slug", f"The path would be over {PATH_MAX} characters: use shorter slugs.")
+    other = Budget.objects.filter(path=path).first()
+    if other is not None:
+        hint = " (archived: re-activate it, or" if other.archived_at else " ("
+        raise Refused("slug", f"There is a budget {path} already{hint} choose another slug).")
+
+
+def _checked_name(name: str) -> str:
+    name = name.strip()
+    if not name or len(name) > NAME_MAX or not name.isprintable():
+        raise Refused("name", f"Give a name of 1 to {NAME_MAX} printable characters.")
+    return name
+
+
+def _parent_of(budget: Budget, verb: str) -> Budget:
+    if budget.parent is None:
+        raise Refused("budget", f"{budget.path} is the root of the tree: it can't be {verb}.")
+    return budget.parent
+
+
+def _subtree(budget: Budget) -> QuerySet[Budget]:
+    return Budget.objects.filter(path=budget.path) | Budget.objects.filter(
+        path__startswith=f"{budget.path}/"
+    )
+
+
+def _rewrite_paths(old: str, new: str) -> None:
+    """Keep the paths of a whole subtree true, in one statement."""
+    if old == new:
+        return
+    rows = list(Budget.objects.filter(path=old) | Budget.objects.filter(path__startswith=f"{old}/"))
+    for row in rows:
+        row.path = new + row.path.removeprefix(old)
+        if len(row.path) > PATH_MAX:
+            raise Refused("slug", f"{row.path} would be over {PATH_MAX} characters.")
+    Budget.objects.bulk_update(rows, ["path"])

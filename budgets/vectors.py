@@ -1,0 +1,73 @@
+"""The sum rule and the whole-vector rule, on plain integers."""
+
+from collections.abc import Mapping
+
+from budgets.models import WHOLE, Budget
+from budgets.refusals import Refused, percent
+from budgets.shares import Vector
+from clusters.models import Pool
+
+
+def vector_from(
+    shares: Mapping[Budget, int], overrides: Mapping[tuple[Budget, Pool], int]
+) -> Vector:
+    """Return shares and overrides as a vector; refuses what isn't 0 to 100,000 thousandths."""
+    vector: Vector = {child.pk: {None: _thousandths(child, v)} for child, v in shares.items()}
+    for (child, pool), value in overrides.items():
+        if child.pk not in vector:
+            raise Refused(
+                "overrides", f"{child.path} has a share in {pool.slug} but none to override."
+            )
+        vector[child.pk][pool.pk] = _thousandths(child, value)
+    return vector
+
+
+def check_names(parent: Budget, vector: Vector, *, expected: set[int]) -> None:
+    """Refuse a vector that isn't exactly the parent's active children."""
+    missing, unknown = expected - set(vector), set(vector) - expected
+    for ids, text in (
+        (missing, "is missing: a change set names every active child of"),
+        (unknown, "is not an active child of"),
+    ):
+        if ids:
+            names = ", ".join(Budget.objects.filter(pk__in=ids).values_list("path", flat=True))
+            raise Refused("shares", f"{names} {text} {parent.path}.")
+
+
+def check_sums(parent: Budget, vector: Vector, *, before: Vector) -> None:
+    """Refuse a vector that totals over 100 % in any pool; names the pool and the row that binds.
+
+    The row that binds is the one raised most since the base (then the largest, then the first by
+    path): lower that one, or others, by what is too much.
+    """
+    pools = sorted({p for row in vector.values() for p in row if p is not None})
+    for pool in (None, *pools):
+        now = {child: row.get(pool, row[None]) for child, row in vector.items()}
+        excess = sum(now.values()) - WHOLE
+        if excess > 0:
+            was = {child: row.get(pool, row[None]) for child, row in before.items()}
+            raise Refused("shares", _over_whole(parent, pool, excess, now, was))
+
+
+def _over_whole(
+    parent: Budget, pool_id: int | None, excess: int, now: dict[int, int], was: dict[int, int]
+) -> str:
+    paths = dict(Budget.objects.filter(pk__in=now).values_list("pk", "path"))
+    binding = min(now, key=lambda c: (was.get(c, 0) - now[c], -now[c], paths.get(c, "")))
+    where = f" in {Pool.objects.get(pk=pool_id).slug}" if pool_id else ""
+    change = f", was {percent(was[binding])}" if binding in was else ""
+    return (
+        f"The shares of {parent.path} total {percent(WHOLE + excess)}{where}, "
+        f"{percent(excess)} too much. {paths[binding]} ({percent(now[binding])}{change}) binds: "
+        f"lower it, or others, by {percent(excess)}."
+    )
+
+
+def _thousandths(child: Budget, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise Refused("shares", f"The share of {child.path} is not a whole number of thousandths.")
+    if not 0 <= value <= WHOLE:
+        raise Refused(
+            "shares", f"The share of {child.path} is {percent(value)}: give 0 to 100.000 %."
+        )
+    return value
