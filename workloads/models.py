@@ -119,6 +119,8 @@ class Service(models.Model):
     step_minutes = models.PositiveSmallIntegerField(default=60)
     time_zone = models.CharField(max_length=64, default="UTC")
     swap_cap = models.PositiveIntegerField()
+    # GPUs that a cycle decided on and the connector has not confirmed: [[node, mask, funded], …].
+    pending = models.JSONField(null=True, blank=True)
 
     class Meta:
         ordering = ("job_id",)
@@ -143,6 +145,7 @@ class Run(models.Model):
         PREEMPTED = "preempted", "Preempted"
         CANCELLED = "cancelled", "Cancelled"
         NODE_FAILURE = "node_failure", "Node failure"
+        REFUSED = "refused", "Refused by the cluster"
 
     LIVE = (State.STARTING, State.RUNNING, State.STOPPING)
 

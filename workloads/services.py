@@ -11,6 +11,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.db.models import Q
 
 from clusters.models import Node, Pool
 from workloads.models import Holding, Job, JobEvent, Run
@@ -32,10 +33,11 @@ class StateConflict(Exception):
 
 @dataclass(frozen=True)
 class Block:
-    """GPUs of one node, as a bit mask."""
+    """GPUs of one node, as a bit mask, and whether they are charged."""
 
     node: Node
     mask: int
+    funded: bool
 
 
 def transition(job: Job, to: str, *, at: datetime, **changes: Any) -> None:
@@ -68,15 +70,15 @@ def log(
 
 
 def decide_start(
-    *, job: Job, pool: Pool, blocks: Iterable[Block], funded: bool, at: datetime, **data: Any
+    *, job: Job, pool: Pool, blocks: Iterable[Block], at: datetime, **data: Any
 ) -> Run:
     """Give a queued job its block: a run that the connector has yet to start."""
     with transaction.atomic():
         transition(job, JS.STARTING, at=at)
         number = job.runs.count() + 1
         run = Run.objects.create(job=job, number=number, pool=pool, decided_at=at)
-        _hold(run, blocks, funded=funded, at=None)
-        log(job, "start_decided", at=at, run=run, funded=funded, **data)
+        _hold(run, blocks, at=None)
+        log(job, "start_decided", at=at, run=run, **data)
     return run
 
 
@@ -140,12 +142,15 @@ def _after_run(job: Job, run: Run, *, at: datetime) -> None:
         Why.CANCELLED: JS.CANCELLED,
         Why.PREEMPTED: JS.PREEMPTED,
         Why.NODE_FAILURE: JS.FAILED,
+        Why.REFUSED: JS.FAILED,
     }[Why(run.end_reason)]
     if job.state == JS.STARTING and ended not in (JS.CANCELLED, JS.FAILED):
         # It started and ended between two looks.
         transition(job, JS.RUNNING, at=run.started_at or at)
-    goes_on = job.resumable or job.is_realtime or run.end_reason == Why.NODE_FAILURE
-    if run.end_reason in (Why.PREEMPTED, Why.NODE_FAILURE) and goes_on:
+    # What was the cluster's doing is not the job's end, whether resumable or not.
+    comes_back = run.end_reason in (Why.NODE_FAILURE, Why.REFUSED)
+    resumes = run.end_reason == Why.PREEMPTED and (job.resumable or job.is_realtime)
+    if comes_back or resumes:
         _requeue(job, run, at=at)
     else:
         transition(job, ended, at=at)
@@ -185,47 +190,39 @@ def request_cancel(*, job: Job, by: User | None, at: datetime) -> None:
 def unfund(*, run: Run, at: datetime) -> None:
     """From an instant on, the run is free and preemptible; later funds don't reach back."""
     with transaction.atomic():
-        for holding in run.holdings.filter(ended_at=None, funded=True):
-            _cut(holding, at=at, funded=False)
-        Job.objects.filter(pk=run.job_id).update(funded=False)
-        until = run.protected_until
-        if until is not None and until > at:
-            Run.objects.filter(pk=run.pk).update(protected_until=at)
+        beyond = Q(ended_at=None) | Q(ended_at__gt=at)
+        for holding in run.holdings.filter(beyond, funded=True):
+            _cut(holding, at=at)
+        Job.objects.filter(pk=run.job_id, attempt=run.job.attempt).update(funded=False)
+        Run.objects.filter(pk=run.pk, protected_until__gt=at).update(protected_until=at)
         log(run.job, "unfunded", at=at, run=run)
 
 
-def resize(*, run: Run, funded: Iterable[Block], unfunded: Iterable[Block], at: datetime) -> bool:
-    """Give a real-time run another set of GPUs from an instant on; False if nothing changed."""
-    wanted = {(b.node.pk, True): b for b in funded} | {(b.node.pk, False): b for b in unfunded}
-    changed = False
+def resize(*, run: Run, blocks: Iterable[Block], at: datetime) -> None:
+    """Give a real-time run another set of GPUs from an instant on."""
+    wanted = {(block.node.pk, block.mask, block.funded): block for block in blocks}
     with transaction.atomic():
         for holding in list(run.holdings.filter(ended_at=None)):
-            key = (holding.node_id, holding.funded)
-            if key in wanted and wanted[key].mask == holding.mask:
-                del wanted[key]
-                continue
-            Holding.objects.filter(pk=holding.pk).update(ended_at=at)
-            changed = True
-        for (_, is_funded), block in wanted.items():
-            _hold(run, [block], funded=is_funded, at=at)
-            changed = True
-    return changed
+            if wanted.pop((holding.node_id, holding.mask, holding.funded), None) is None:
+                Holding.objects.filter(pk=holding.pk).update(ended_at=at)
+        _hold(run, wanted.values(), at=at)
 
 
-def _cut(holding: Holding, *, at: datetime, funded: bool) -> None:
-    """End a holding at an instant and go on with another that differs in its funding."""
-    Holding.objects.filter(pk=holding.pk).update(ended_at=at)
+def _cut(holding: Holding, *, at: datetime) -> None:
+    """End a funded holding at an instant; what lies beyond it goes on unfunded."""
     Holding.objects.create(
         run_id=holding.run_id,
         node_id=holding.node_id,
         mask=holding.mask,
-        funded=funded,
-        started_at=at,
+        funded=False,
+        started_at=at if holding.started_at is None else max(at, holding.started_at),
+        ended_at=holding.ended_at,
     )
+    Holding.objects.filter(pk=holding.pk).update(ended_at=at)
 
 
-def _hold(run: Run, blocks: Iterable[Block], *, funded: bool, at: datetime | None) -> None:
+def _hold(run: Run, blocks: Iterable[Block], *, at: datetime | None) -> None:
     Holding.objects.bulk_create(
-        Holding(run=run, node=block.node, mask=block.mask, funded=funded, started_at=at)
+        Holding(run=run, node=block.node, mask=block.mask, funded=block.funded, started_at=at)
         for block in blocks
     )

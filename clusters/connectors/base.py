@@ -1,7 +1,7 @@
 """What a connector answers and does. All instants are whole UTC seconds, all calls idempotent."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -86,11 +86,10 @@ class ConnectorError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """The cluster will never start this run, and why."""
+    """The cluster won't start this run, and why: it goes back to the queue."""
 
     external_id: str
     reason: str
-    data: dict[str, Any] = field(default_factory=dict)
 
 
 class Connector(Protocol):
@@ -110,8 +109,10 @@ class Connector(Protocol):
     def stop(self, external_id: str, *, at: datetime) -> RunReport:
         """Stop a run; of one that has ended already, tell how it ended."""
 
-    def resize(self, external_id: str, placements: Sequence[Placement], *, at: datetime) -> None:
-        """Give a service another set of GPUs from now on."""
+    def resize(
+        self, external_id: str, placements: Sequence[Placement], *, at: datetime
+    ) -> datetime:
+        """Give a service another set of GPUs from now on; answer since when it has that set."""
 
     def idle(self, windows: Sequence[IdleWindow]) -> list[int]:
         """Idle GPU-seconds of each window, in their order."""

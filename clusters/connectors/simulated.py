@@ -87,17 +87,27 @@ class SimulatedConnector:
                 self._end(task, at=max(at, task.started_at), outcome="stopped")
             return _report(task)
 
-    def resize(self, external_id: str, placements: Sequence[Placement], *, at: datetime) -> None:
+    def resize(
+        self, external_id: str, placements: Sequence[Placement], *, at: datetime
+    ) -> datetime:
         with transaction.atomic():
             task = SimulatedTask.objects.get(external_id=external_id)
             if task.stopped_at is not None:
-                return
+                return task.stopped_at
             nodes = {n.name: n for n in Node.objects.filter(pool__cluster=self.cluster)}
             wanted = {(nodes[p.node].pk, p.mask): p for p in placements}
-            for held in task.placements.filter(ended_at=None):
-                if wanted.pop((held.node_id, held.mask), None) is None:
-                    SimulatedPlacement.objects.filter(pk=held.pk).update(ended_at=at)
+            held = list(task.placements.filter(ended_at=None))
+            if wanted.keys() == {(h.node_id, h.mask) for h in held}:
+                touched = task.placements.exclude(ended_at__gt=at)
+                return max(
+                    max((p.started_at for p in touched), default=task.started_at),
+                    max((p.ended_at for p in touched if p.ended_at), default=task.started_at),
+                )
+            for placement in held:
+                if wanted.pop((placement.node_id, placement.mask), None) is None:
+                    SimulatedPlacement.objects.filter(pk=placement.pk).update(ended_at=at)
             _place(task, wanted.values(), nodes, at)
+            return at
 
     def idle(self, windows: Sequence[IdleWindow]) -> list[int]:
         ids = {window.external_id for window in windows}

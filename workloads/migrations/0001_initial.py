@@ -155,6 +155,7 @@ class Migration(migrations.Migration):
                             ("preempted", "Preempted"),
                             ("cancelled", "Cancelled"),
                             ("node_failure", "Node failure"),
+                            ("refused", "Refused by the cluster"),
                         ],
                         max_length=12,
                     ),
@@ -273,6 +274,7 @@ class Migration(migrations.Migration):
                 ("step_minutes", models.PositiveSmallIntegerField(default=60)),
                 ("time_zone", models.CharField(default="UTC", max_length=64)),
                 ("swap_cap", models.PositiveIntegerField()),
+                ("pending", models.JSONField(blank=True, null=True)),
                 (
                     "job",
                     models.OneToOneField(

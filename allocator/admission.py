@@ -1,0 +1,221 @@
+"""Submission: estimate → fund check → hold → queued, in one transaction; and cancelling."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, replace
+from datetime import datetime
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import IntegrityError, transaction
+
+from allocator import requests
+from budgets.models import Budget
+from clusters.models import Node, Pool
+from forecasting import services as forecasting
+from ledger import services as ledger
+from workloads import services as workloads
+from workloads.models import Job, Service
+from workloads.specs import JobSpec, SpecError, validate
+
+
+class AdmissionError(SpecError):
+    """A request that can't be admitted here; ``problems`` maps a field to one sentence."""
+
+
+class KeyReused(Exception):
+    """The idempotency key belongs to another request; ``job`` is that request's."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        super().__init__(
+            f"Idempotency key {job.idempotency_key!r} belongs to job {job.pk}, which asked for "
+            "something else: send a new key."
+        )
+
+
+def submit(*, budget: Budget, user: User, spec: JobSpec, now: datetime) -> Job:
+    """Admit a job, or answer with the one that the same key submitted before.
+
+    Raises AdmissionError (nothing is written) and KeyReused.
+    """
+    digest = _digest(budget, spec)
+    if (known := _known(user, spec, digest)) is not None:
+        return known
+    _refuse_what_cannot_be(budget, spec, now)
+    try:
+        with transaction.atomic():
+            job = _create(budget, user, spec, digest, now)
+            fund(job=job, now=now)
+            requests.replan("submission")
+    except IntegrityError:
+        # The same key, submitted twice at once: the other one was first.
+        if (known := _known(user, spec, digest)) is not None:
+            return known
+        raise
+    return job
+
+
+def cancel(*, job: Job, by: User | None, now: datetime) -> Job:
+    """Cancel a waiting job at once; ask the next cycle to stop a running one."""
+    with transaction.atomic():
+        job = Job.objects.select_for_update().get(pk=job.pk)
+        if job.has_ended or job.cancel_requested_at is not None:
+            return job
+        if job.state == Job.State.QUEUED:
+            workloads.cancel_queued(job=job, by=by, at=now)
+            ledger.release_rest(job=job, attempt=job.attempt, at=now, now=now)
+        else:
+            workloads.request_cancel(job=job, by=by, at=now)
+        requests.replan("cancellation")
+    return job
+
+
+def fund(*, job: Job, now: datetime) -> ledger.HoldResult | None:
+    """Set aside what the job's minimum runtime costs; None where it is unfunded by choice.
+
+    A real-time service holds its demand timestep by timestep instead, once it runs.
+    """
+    if job.is_realtime or job.minimum_runtime_s == 0:
+        return None
+    amount = ledger.hold_amount(job=job, at=now)
+    result = ledger.place_hold(job=job, amount_mgpus=amount, now=now)
+    Job.objects.filter(pk=job.pk).update(funded=result.funded)
+    job.funded = result.funded
+    if result.funded:
+        workloads.log(job, "funded", at=now, held_mgpus=amount)
+    return result
+
+
+def _digest(budget: Budget, spec: JobSpec) -> str:
+    asked = asdict(replace(spec, idempotency_key=None)) | {"budget": budget.path}
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+
+
+def _known(user: User, spec: JobSpec, digest: str) -> Job | None:
+    if spec.idempotency_key is None:
+        return None
+    job = Job.objects.filter(submitted_by=user, idempotency_key=spec.idempotency_key).first()
+    if job is not None and job.request_digest != digest:
+        raise KeyReused(job)
+    return job
+
+
+def _refuse_what_cannot_be(budget: Budget, spec: JobSpec, now: datetime) -> None:
+    try:
+        validate(spec, longest_minimum_runtime_s=settings.MINIMUM_RUNTIME_MAX_HOURS * 3600)
+    except SpecError as error:
+        raise AdmissionError(error.problems) from error
+    if budget.archived_at is not None:
+        raise AdmissionError({"budget": f"{budget.path} is archived: choose an active project."})
+    if budget.children.filter(archived_at=None).exists():
+        raise AdmissionError(
+            {
+                "budget": f"{budget.path} has budgets below it: choose one of those, jobs belong there."
+            }
+        )
+    pools = _pools(spec)
+    _refuse_what_never_fits(spec, pools, now)
+    missing = set(spec.dependencies) - set(
+        Job.objects.filter(pk__in=spec.dependencies).values_list("pk", flat=True)
+    )
+    if missing:
+        raise AdmissionError(
+            {"dependencies": f"There is no job {min(missing)}: leave it out of the dependencies."}
+        )
+
+
+def _pools(spec: JobSpec) -> list[Pool]:
+    """The acceptable pools; all of them if none is named."""
+    pools = {pool.slug: pool for pool in Pool.objects.all()}
+    for slug in spec.pools:
+        if slug not in pools:
+            known = ", ".join(sorted(pools)) or "none yet"
+            raise AdmissionError({"pools": f"There is no pool {slug!r}: choose from {known}."})
+    return [pools[slug] for slug in spec.pools] or list(pools.values())
+
+
+def _refuse_what_never_fits(spec: JobSpec, pools: list[Pool], now: datetime) -> None:
+    """A block that no acceptable pool could hold even empty would wait for ever."""
+    capacity: dict[int, int] = {}
+    for node in Node.objects.filter(pool__in=pools):
+        if node.is_active(now):
+            capacity[node.pool_id] = capacity.get(node.pool_id, 0) + node.gpus
+    most = max(capacity.values(), default=0)
+    field = "profile" if spec.is_realtime else "gpus"
+    if spec.peak_gpus() > most:
+        raise AdmissionError(
+            {field: f"The largest acceptable pool has {most} GPUs: ask for {most} or fewer."}
+        )
+
+
+def _create(budget: Budget, user: User, spec: JobSpec, digest: str, now: datetime) -> Job:
+    estimate = forecasting.estimate(
+        budget=budget,
+        kind=spec.kind,
+        gpus=spec.peak_gpus(),
+        declared_s=spec.expected_duration_s,
+        name=spec.name,
+        now=now,
+    )
+    job = Job.objects.create(
+        budget=budget,
+        submitted_by=user,
+        submitted_at=now,
+        name=spec.name,
+        kind=spec.kind,
+        gpus=spec.peak_gpus(),
+        minimum_runtime_s=_minimum_runtime(spec, estimate.p50_s),
+        resumable=spec.resumable,
+        urgency=spec.urgency,
+        expected_duration_s=spec.expected_duration_s,
+        time_limit_s=spec.time_limit_s,
+        when_unfunded=spec.when_unfunded,
+        command=spec.command,
+        spec=spec.spec,
+        request_digest=digest,
+        idempotency_key=spec.idempotency_key,
+        state_since=now,
+        estimate_p10_s=estimate.p10_s,
+        estimate_p50_s=estimate.p50_s,
+        estimate_p90_s=estimate.p90_s,
+    )
+    job.pools.set(Pool.objects.filter(slug__in=spec.pools))
+    job.dependencies.set(Job.objects.filter(pk__in=spec.dependencies))
+    if spec.is_realtime:
+        _create_service(job, spec)
+    forecasting.record(job=job, estimate=estimate, now=now)
+    workloads.log(
+        job,
+        "submitted",
+        at=now,
+        actor=user,
+        gpus=job.gpus,
+        p10_s=estimate.p10_s,
+        p50_s=estimate.p50_s,
+        p90_s=estimate.p90_s,
+        method=estimate.method,
+    )
+    return job
+
+
+def _create_service(job: Job, spec: JobSpec) -> None:
+    Service.objects.create(
+        job=job,
+        profile=list(spec.profile),
+        step_minutes=spec.step_minutes,
+        time_zone=spec.time_zone,
+        swap_cap=spec.swap_cap,
+    )
+
+
+def _minimum_runtime(spec: JobSpec, p50_s: int) -> int:
+    """As given; else the lesser of the likely duration, the setting and the time limit."""
+    if spec.is_realtime:
+        return 0
+    if spec.minimum_runtime_s is not None:
+        return spec.minimum_runtime_s
+    default = settings.DEFAULT_MINIMUM_RUNTIME_MINUTES * 60
+    return min(p50_s, default, spec.time_limit_s or default)

@@ -1,0 +1,306 @@
+"""Rows → Problem: the only translation between the database and the core.
+
+``take`` reads, in a constant number of queries, all that the plan depends on at one instant, and
+relaxes what no plan could keep ("feasible first"), saying so in ``Snapshot.relaxed``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.conf import settings
+
+from allocator import entitlements, timesteps
+from allocator.core import problem as core
+from allocator.weights import urgency_factors, weight
+from budgets import shares
+from clusters import services as clusters
+from clusters.models import Drain, Node
+from workloads.demand import demand_over
+from workloads.models import Job, Run
+
+DECAY_PER_HOUR = 0.97
+
+
+@dataclass(frozen=True)
+class Excluded:
+    """A queued job that no plan may start now, and the rule that forbids it."""
+
+    job: Job
+    rule: str
+    data: dict[str, object]
+
+
+@dataclass
+class Snapshot:
+    """A problem, and what its names and rows stand for."""
+
+    at: datetime
+    origin: datetime  # start of timestep 0
+    problem: core.Problem
+    nodes: list[Node]
+    jobs: dict[str, Job]  # by name in the problem
+    runs: dict[str, Run]  # live runs by the name of their job
+    excluded: list[Excluded] = field(default_factory=list)
+    relaxed: list[str] = field(default_factory=list)
+    version: int = 0
+
+    def instant(self, timestep: int) -> datetime:
+        """When a timestep starts; timestep 0 is now."""
+        return self.at if timestep == 0 else self.origin + timesteps.step() * timestep
+
+    def blocks(self, gpus: range | tuple[int, ...]) -> list[tuple[Node, int]]:
+        """Rows of the grid → nodes and bit masks."""
+        masks: dict[int, int] = {}
+        firsts = self.problem.first_gpu_of
+        for gpu in gpus:
+            n = self.problem.node_of[gpu]
+            masks[n] = masks.get(n, 0) | 1 << (gpu - firsts[n])
+        return [(self.nodes[n], mask) for n, mask in sorted(masks.items())]
+
+
+def take(*, at: datetime, version: int) -> Snapshot:
+    """Read the problem of an instant. ``version`` is the allocator's before anything was read."""
+    builder = _Builder(at)
+    return builder.snapshot(version)
+
+
+def name_of(job_id: int) -> str:
+    return f"job-{job_id}"
+
+
+class _Builder:
+    """Reads once, then builds one part of the problem after another."""
+
+    def __init__(self, at: datetime) -> None:
+        self.at = at
+        self.origin = timesteps.floor(at)
+        self.step = timesteps.step()
+        self.horizon: int = settings.HORIZON_TIMESTEPS
+        self.nodes = clusters.active_nodes(at=at)
+        self.down = clusters.nodes_down(at=at)
+        self.runs = {
+            run.job_id: run
+            for run in Run.objects.filter(state__in=Run.LIVE).prefetch_related("holdings")
+        }
+        self.queued = list(self._jobs().filter(state=Job.State.QUEUED))
+        self.live = list(self._jobs().filter(pk__in=self.runs))
+        self.tree = shares.tree(at=at)
+        self.relaxed: list[str] = []
+        self.excluded: list[Excluded] = []
+        self.row_of = {}
+        first = 0
+        for node in self.nodes:
+            self.row_of[node.pk] = first
+            first += node.gpus
+        self.gpus = first
+        self.pinned_until: dict[int, int] = defaultdict(int)  # node → timesteps still protected
+
+    @staticmethod
+    def _jobs():  # type: ignore[no-untyped-def]
+        related = Job.objects.select_related("budget", "service")
+        return related.prefetch_related("pools", "dependencies").order_by("id")
+
+    def snapshot(self, version: int) -> Snapshot:
+        budgets = entitlements.budget_nodes(tree=self.tree, at=self.at, until=self._first_end())
+        plannable = [job for job in self.queued if self._may_start(job)]
+        known = {job.pk: job for job in [*self.live, *plannable]}
+        factors = entitlements.factors(budgets)
+        urgent = urgency_factors(known.values())
+        jobs = []
+        for job in known.values():
+            value = weight(
+                factor=factors.get(job.budget.path),
+                urgency=urgent[job.pk],
+                funded=job.funded or job.is_realtime,
+            )
+            jobs.append(self._job(job, value))
+        problem = core.Problem(
+            name=self.at.strftime("cycle %Y-%m-%dT%H:%M:%SZ"),
+            family="cycle",
+            horizon=self.horizon,
+            timestep_minutes=settings.TIMESTEP_MINUTES,
+            time_decay=DECAY_PER_HOUR ** (settings.TIMESTEP_MINUTES / 60),
+            overrun=True,
+            nodes=tuple(core.Node(n.name, n.gpus, n.pool.slug) for n in self.nodes),
+            jobs=tuple(jobs),
+            drains=tuple(self._drains()),
+            budgets=budgets,
+        )
+        return Snapshot(
+            at=self.at,
+            origin=self.origin,
+            problem=problem,
+            nodes=self.nodes,
+            jobs={name_of(pk): job for pk, job in known.items()},
+            runs={name_of(pk): run for pk, run in self.runs.items()},
+            excluded=self.excluded,
+            relaxed=self.relaxed,
+            version=version,
+        )
+
+    def _first_end(self) -> datetime:
+        return self.origin + self.step
+
+    def _may_start(self, job: Job) -> bool:
+        """Whether a plan may start a queued job; else why not goes into ``excluded``."""
+        if job.budget_id not in self.tree:
+            self.excluded.append(Excluded(job, "inactive", {"budget": job.budget.path}))
+            return False
+        waits_for = [d for d in job.dependencies.all() if d.state != Job.State.COMPLETED]
+        if waits_for:
+            first = waits_for[0]
+            data = {"job": first.pk, "name": first.name, "state": first.state}
+            self.excluded.append(Excluded(job, "dependency", data))
+            return False
+        by_choice = job.minimum_runtime_s == 0
+        runs_anyway = job.when_unfunded == Job.WhenUnfunded.RUN
+        if not (job.funded or by_choice or runs_anyway or job.is_realtime):
+            self.excluded.append(Excluded(job, "not_funded", {}))
+            return False
+        return True
+
+    def _job(self, job: Job, value: float) -> core.Job:
+        return self._service(job, value) if job.is_realtime else self._batch(job, value)
+
+    def _batch(self, job: Job, value: float) -> core.BatchJob:
+        run = self.runs.get(job.pk)
+        left = remaining_s(job, run, at=self.at)
+        begins = self.at if run is None or run.started_at is None else self.at
+        duration = max(1, timesteps.ceil_steps(begins - self.origin + timedelta(seconds=left)))
+        return core.BatchJob(
+            name=name_of(job.pk),
+            kind=core.Kind(job.kind),
+            priority=value,
+            gpus=job.gpus,
+            duration=duration,
+            pools=tuple(pool.slug for pool in job.pools.all()),
+            budget=job.budget.path,
+            funded=job.funded,
+            running=None if run is None else self._running(run, duration),
+        )
+
+    def _running(self, run: Run, remaining: int) -> core.Running:
+        rows = self._rows(run)
+        protected = 0
+        if run.state != Run.State.RUNNING:
+            protected = 1  # decided already: its GPUs are its own until the connector answers
+        elif run.protected_until is not None and run.protected_until > self.at:
+            protected = timesteps.ceil_steps(run.protected_until - self.origin)
+        remaining = max(remaining, protected)
+        for holding in run.holdings.all():
+            self._pin(holding.node_id, protected)
+        return core.Running(first_gpu=rows[0], remaining=remaining, protected=protected)
+
+    def _pin(self, node_id: int, timesteps_left: int) -> None:
+        self.pinned_until[node_id] = max(self.pinned_until[node_id], timesteps_left)
+
+    def _rows(self, run: Run) -> tuple[int, ...]:
+        """Rows of the grid that a run holds now."""
+        return tuple(
+            self.row_of[h.node_id] + bit
+            for h in sorted(run.holdings.all(), key=lambda h: (self.row_of[h.node_id], h.pk))
+            if h.ended_at is None
+            for bit in range(h.mask.bit_length())
+            if h.mask >> bit & 1
+        )
+
+    def _service(self, job: Job, value: float) -> core.RealtimeJob:
+        run = self.runs.get(job.pk)
+        wanted = demand_over(job.service, start=self.origin, step=self.step, timesteps=self.horizon)
+        held = None if run is None else tuple(sorted(set(self._rows(run))))
+        demand = [min(gpus, self.gpus) for gpus in wanted]
+        if held is not None:
+            demand = self._feasible_demand(job, demand, len(held))
+        return core.RealtimeJob(
+            name=name_of(job.pk),
+            priority=value,
+            demand=tuple(demand),
+            swap_cap=job.service.swap_cap,
+            held=held,
+            pools=tuple(pool.slug for pool in job.pools.all()),
+            budget=job.budget.path,
+        )
+
+    def _feasible_demand(self, job: Job, demand: list[int], held: int) -> list[int]:
+        """A service sheds at most its swap cap, and within a timestep it does not change.
+
+        Demand below what the cap lets it shed is raised to that; at a replan the present
+        timestep's set stands as the tick made it.
+        """
+        cap = job.service.swap_cap
+        frozen = self.at > self.origin
+        least = held if frozen else held - cap
+        relaxed = []
+        for t, gpus in enumerate(demand):
+            relaxed.append(max(gpus, least))
+            least -= cap
+        if frozen:
+            relaxed[0] = held
+        elif relaxed != demand:
+            self.relaxed.append(f"{job.name} sheds at most {cap} GPUs a timestep from {held}.")
+        return relaxed
+
+    def _drains(self) -> list[core.Drain]:
+        drains = [
+            core.Drain(node.name, 0, self.horizon) for node in self.nodes if node.pk in self.down
+        ]
+        end = self.origin + self.step * self.horizon
+        windows = Drain.objects.filter(starts_at__lt=end).select_related("node")
+        for window in windows:
+            if window.node_id not in self.row_of or window.node_id in self.down:
+                continue
+            if window.ends_at is not None and window.ends_at <= self.at:
+                continue
+            drains.extend(self._drain(window))
+        return drains
+
+    def _drain(self, window: Drain) -> list[core.Drain]:
+        """A window starts when the protection of what runs there ends."""
+        start = max(0, (window.starts_at - self.origin) // self.step)
+        until = self.horizon
+        if window.ends_at is not None:
+            until = min(until, timesteps.ceil_steps(window.ends_at - self.origin))
+        free_from = max(self.pinned_until[window.node_id], self._shed_by(window.node_id))
+        if free_from > start:
+            self.relaxed.append(
+                f"The drain of {window.node.name} starts {free_from - start} timesteps later, "
+                "when the protection of its runs ends."
+            )
+            start = free_from
+        return [core.Drain(window.node.name, start, until)] if start < until else []
+
+    def _shed_by(self, node_id: int) -> int:
+        """Timesteps until real-time services can have left a node within their swap caps."""
+        latest = 0
+        for job in self.live:
+            if not job.is_realtime:
+                continue
+            there = sum(
+                h.gpus
+                for h in self.runs[job.pk].holdings.all()
+                if h.node_id == node_id and h.ended_at is None
+            )
+            frozen = 1 if self.at > self.origin else 0
+            if there:
+                latest = max(latest, -(-there // job.service.swap_cap) - 1 + frozen)
+        return latest
+
+
+def remaining_s(job: Job, run: Run | None, *, at: datetime) -> int:
+    """Seconds of work that a job is expected to have left.
+
+    The likely duration; once it has run longer, the long one (p90); beyond that, as much again
+    as one timestep: an overrunning job is never planned as gone.
+    """
+    done = job.progress_s
+    if run is not None and run.started_at is not None:
+        done += int((at - run.started_at).total_seconds())
+    limit = job.time_limit_s
+    for expected in (job.estimate_p50_s, job.estimate_p90_s):
+        whole = expected if limit is None else min(expected, limit)
+        if done < whole:
+            return whole - done
+    return settings.TIMESTEP_MINUTES * 60
