@@ -131,7 +131,7 @@ LOCALE_PATHS = [BASE_DIR / "locale"]
 
 # --- Static files -------------------------------------------------------------------------------
 
-# True for `manage.py collectstatic` and after it, as in the image: hashed names, kept by browsers for ever.
+# True for `manage.py collectstatic` and after it, as in the image: names with hashes, cached long.
 COLLECTED_STATIC = env.boolean("COLLECTED_STATIC", False)
 STATIC_URL = "/static/"
 STATIC_ROOT = BASE_DIR / "staticfiles" if COLLECTED_STATIC else None
