@@ -11,7 +11,10 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
-from budgets.models import Budget, ChangeSet, Period, PlannedCapacity, Role, Share
+from budgets import shares as reads
+from budgets.change_sets import approve, write_set
+from budgets.models import Budget, ChangeSet, Period, PlannedCapacity, Role
+from budgets.vectors import vector_from
 from clusters.models import Cluster, Node, Pool, PoolRate
 from workloads.models import Holding, Job, Run, Service
 
@@ -103,28 +106,19 @@ def make_shares(
     at: datetime = T0,
     author: User | None = None,
 ) -> ChangeSet:
-    """Write and approve the next change set of `parent`, effective at `at`."""
-    author = author or someone()
-    version = ChangeSet.objects.filter(parent=parent, status="approved").count() + 1
-    change_set = ChangeSet.objects.create(
+    """Write and approve the next change set of `parent`, whatever children it had before."""
+    base = reads.head(parent)
+    change_set = write_set(
         parent=parent,
-        version=version,
+        vector=vector_from(shares, overrides or {}),
+        before=reads.vector_of(base),
         reason="as agreed",
-        author=author,
-        created_at=at,
+        author=author or someone(),
+        base=base,
         effective_at=at,
+        now=at,
     )
-    rows: list[tuple[Budget, Pool | None, int]]
-    rows = [(child, None, value) for child, value in shares.items()]
-    rows += [(child, pool, value) for (child, pool), value in (overrides or {}).items()]
-    Share.objects.bulk_create(
-        Share(change_set=change_set, budget=child, pool=pool, thousandths=value)
-        for child, pool, value in rows
-    )
-    change_set.status = ChangeSet.Status.APPROVED
-    change_set.decided_by, change_set.decided_at = author, at
-    change_set.save()
-    return change_set
+    return approve(change_set=change_set, by=change_set.author, now=at)
 
 
 def make_tree(shares: Mapping[str, int] = TREE, *, at: datetime = T0) -> dict[str, Budget]:
