@@ -68,6 +68,8 @@ NODE_FAILURE_REFUND = env.one_of("NODE_FAILURE_REFUND", "all", ("all", "checkpoi
 ORGANISATION_TIME_ZONE = env.time_zone("ORGANISATION_TIME_ZONE", "UTC")
 # True: the simulated cluster's jobs follow the wall clock. False: only commands move them.
 SIMULATE = env.boolean("SIMULATE", True)
+# True: what changes the plan wakes a worker once it is committed. False: the watch finds it.
+REPLAN_AT_ONCE = env.boolean("REPLAN_AT_ONCE", True)
 
 # --- Django -------------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ def prepare(processes: Processes, *, dev: bool = False) -> None:
 
 def settings_variables() -> list[str]:
     """Return the names of all environment variables that the settings read."""
-    calls = r"(?:env\.\w+|env\.secret)\(\s*\"([A-Z][A-Z_]+)\""
+    calls = r"env\.\w+\(\s*\"([A-Z][A-Z_]+)\""
     sources = (ROOT / "config" / name for name in ("settings.py", "secrets.py"))
     return sorted({name for file in sources for name in re.findall(calls, file.read_text())})
 
