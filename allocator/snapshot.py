@@ -46,6 +46,14 @@ class Snapshot:
     excluded: list[Excluded] = field(default_factory=list)
     relaxed: list[str] = field(default_factory=list)
     version: int = 0
+    tree: dict[int, shares.TreeNode] = field(default_factory=dict)
+    healthy: dict[str, int] = field(default_factory=dict)  # GPUs by pool
+
+    def entitled_gpus(self, job: Job) -> int:
+        """Healthy GPUs of the acceptable pools × the leaf's effective share, rounded down."""
+        named = {pool.slug for pool in job.pools.all()} or set(self.healthy)
+        gpus = sum(count for pool, count in self.healthy.items() if pool in named)
+        return int(self.tree[job.budget_id].effective * gpus)
 
     def instant(self, timestep: int) -> datetime:
         """When a timestep starts; timestep 0 is now."""
@@ -139,7 +147,16 @@ class _Builder:
             excluded=self.excluded,
             relaxed=self.relaxed,
             version=version,
+            tree=self.tree,
+            healthy=self._healthy(),
         )
+
+    def _healthy(self) -> dict[str, int]:
+        healthy: dict[str, int] = defaultdict(int)
+        for node in self.nodes:
+            if node.pk not in self.down:
+                healthy[node.pool.slug] += node.gpus
+        return dict(healthy)
 
     def _first_end(self) -> datetime:
         return self.origin + self.step
@@ -168,8 +185,7 @@ class _Builder:
     def _batch(self, job: Job, value: float) -> core.BatchJob:
         run = self.runs.get(job.pk)
         left = remaining_s(job, run, at=self.at)
-        begins = self.at if run is None or run.started_at is None else self.at
-        duration = max(1, timesteps.ceil_steps(begins - self.origin + timedelta(seconds=left)))
+        duration = max(1, timesteps.ceil_steps(self.at - self.origin + timedelta(seconds=left)))
         return core.BatchJob(
             name=name_of(job.pk),
             kind=core.Kind(job.kind),

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import F, Q
 
 from clusters.models import Node, Pool
 from workloads.models import Holding, Job, JobEvent, Run
@@ -75,8 +75,8 @@ def decide_start(
     """Give a queued job its block: a run that the connector has yet to start."""
     with transaction.atomic():
         transition(job, JS.STARTING, at=at)
-        number = job.runs.count() + 1
-        run = Run.objects.create(job=job, number=number, pool=pool, decided_at=at)
+        # A run is known by its attempt, whose hold it spends; an attempt may pass without a run.
+        run = Run.objects.create(job=job, number=job.attempt, pool=pool, decided_at=at)
         _hold(run, blocks, at=None)
         log(job, "start_decided", at=at, run=run, **data)
     return run
@@ -185,6 +185,15 @@ def request_cancel(*, job: Job, by: User | None, at: datetime) -> None:
         if asked.update(cancel_requested_at=at):
             log(job, "cancel_requested", at=at, actor=by)
     job.refresh_from_db()
+
+
+def lose_funding(*, job: Job, at: datetime) -> None:
+    """A waiting job's hold was given up: it needs another, as another attempt."""
+    with transaction.atomic():
+        Job.objects.filter(pk=job.pk, state=JS.QUEUED).update(
+            funded=False, attempt=F("attempt") + 1
+        )
+        log(job, "funds_lost", at=at)
 
 
 def unfund(*, run: Run, at: datetime) -> None:

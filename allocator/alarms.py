@@ -1,0 +1,19 @@
+"""Alarms: something is wrong and somebody must act. One open alarm per kind."""
+
+from datetime import datetime
+
+from allocator.models import Alarm
+
+
+def raise_alarm(*, kind: str, text: str, at: datetime, **data: object) -> Alarm:
+    """Open an alarm, or keep the open one of its kind with the newest text."""
+    alarm = Alarm.objects.filter(kind=kind, cleared_at=None).first()
+    if alarm is None:
+        return Alarm.objects.create(kind=kind, text=text[:300], raised_at=at, data=data)
+    alarm.text, alarm.data = text[:300], data
+    alarm.save(update_fields=["text", "data"])
+    return alarm
+
+
+def clear(*, kind: str, at: datetime) -> None:
+    Alarm.objects.filter(kind=kind, cleared_at=None).update(cleared_at=at)

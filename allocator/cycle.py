@@ -1,0 +1,160 @@
+"""One cycle: observe → close → snapshot → plan → check → commit → carry out.
+
+The clock is an argument, so that beat, a missed tick and a virtual clock run the same code.
+"""
+
+import json
+import logging
+import platform
+import zlib
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import numpy as np
+from django.conf import settings
+
+
+from allocator import alarms, closing, committing, driving, requests, snapshot, timesteps
+from allocator.core.check import Violation, check
+from allocator.core.plan import Result
+from allocator.core.solve import solve
+from allocator.models import AllocatorState, Cycle
+from clusters.models import Cluster
+from ledger import services as ledger
+from workloads import services as workloads
+from workloads.models import Run
+
+logger = logging.getLogger(__name__)
+
+ATTEMPTS = 3  # a commit is tried again when another one came between
+
+
+@dataclass
+class _Course:
+    """What a cycle has learned before it plans."""
+
+    at: datetime
+    trigger: str
+    closed: list[datetime] = field(default_factory=list)
+    refused: dict[int, ledger.HoldResult] = field(default_factory=dict)
+
+
+def run(*, at: datetime, trigger: str) -> Cycle | None:
+    """Run one cycle at an instant; None if another process is running one.
+
+    A clock that went backwards is held at the last instant that was observed: what is written
+    down has happened.
+    """
+    with requests.single_flight() as alone:
+        if not alone:
+            return None
+        asked = requests.state().requested
+        course = _Course(at=_not_before_observed(at), trigger=trigger)
+        driving.observe(at=course.at)
+        _carry_out(course.at)
+        course.closed = closing.close_due(at=course.at)
+        course.refused = closing.fund_waiting(at=course.at)
+        cycle = _plan_and_commit(course)
+        _carry_out(course.at)
+        closing.cover_services(at=course.at)
+        AllocatorState.objects.filter(pk=1, handled__lt=asked).update(handled=asked)
+    return cycle
+
+
+def reason_to_run(*, at: datetime) -> str | None:
+    """Why a cycle is due now, or None: a request, a timestep's end, a decision left over."""
+    state = requests.state()
+    if state.requested > state.handled:
+        return "request"
+    if closing.due(at=at):
+        return "timestep"
+    undone = (Run.State.STARTING, Run.State.STOPPING)
+    if Run.objects.filter(state__in=undone).exists():
+        return "unfinished"
+    with requests.single_flight() as alone:
+        if alone and driving.observe(at=_not_before_observed(at)):
+            return "completion"
+    return None
+
+
+def _not_before_observed(at: datetime) -> datetime:
+    observed = [c.observed_until for c in Cluster.objects.all() if c.observed_until is not None]
+    return max([at.replace(microsecond=0), *observed])
+
+
+def _carry_out(at: datetime) -> None:
+    """Carry out what is decided; a job cancelled while it started is stopped right after."""
+    driving.carry_out(at=at)
+    cancelled = Run.objects.filter(
+        state=Run.State.RUNNING, job__cancel_requested_at__isnull=False
+    ).select_related("job")
+    stopped = [
+        workloads.decide_stop(run=run, reason=Run.EndReason.CANCELLED, at=at) for run in cancelled
+    ]
+    if any(stopped):
+        driving.carry_out(at=at)
+
+
+def _plan_and_commit(course: _Course) -> Cycle:
+    for _ in range(ATTEMPTS):
+        taken = snapshot.take(at=course.at, version=requests.state().version)
+        result = solve(taken.problem, mode="fast", seed=0)
+        violations = check(taken.problem, result.plan)
+        cycle = _record(course, taken, result, violations)
+        if violations:
+            return _refuse(cycle, violations)
+        alarms.clear(kind="illegal_plan", at=course.at)
+        if committing.commit(cycle=cycle, taken=taken, result=result, refused=course.refused):
+            return cycle
+        logger.info("Another cycle was committed after the snapshot of %s: again.", course.at)
+    cycle.status = Cycle.Status.SUPERSEDED
+    cycle.save()
+    return cycle
+
+
+def _record(
+    course: _Course, taken: snapshot.Snapshot, result: Result, violations: list[Violation]
+) -> Cycle:
+    """The cycle's row, not saved yet: all that is needed to replay and explain it."""
+    return Cycle(
+        kind=Cycle.Kind.TICK if course.closed else Cycle.Kind.REPLAN,
+        trigger=course.trigger,
+        at=course.at,
+        timestep=timesteps.floor(course.at),
+        status=Cycle.Status.COMMITTED,
+        solver_status=str(result.status),
+        mode=result.mode,
+        objective=result.objective,
+        bound=result.bound,
+        solve_ms=round(result.seconds * 1000, 3),
+        versions={
+            "allotment": settings.VERSION,
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+        },
+        problems=[*taken.relaxed, *(violation.text for violation in violations)],
+        snapshot=pack(taken.problem.to_dict()),
+        plan=pack(result.to_dict(taken.problem)),
+    )
+
+
+def _refuse(cycle: Cycle, violations: list[Violation]) -> Cycle:
+    """An illegal plan is never committed: what runs goes on, and somebody is told."""
+    cycle.status = Cycle.Status.ILLEGAL
+    cycle.save()
+    alarms.raise_alarm(
+        kind="illegal_plan",
+        text=f"Cycle {cycle.pk} made an illegal plan: {violations[0].text}",
+        at=cycle.at,
+        cycle=cycle.pk,
+    )
+    return cycle
+
+
+def pack(data: object) -> bytes:
+    return zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 6)
+
+
+def unpack(packed: bytes) -> dict:  # type: ignore[type-arg]
+    """The JSON of a stored snapshot or plan, in the scenario or plan file format."""
+    return json.loads(zlib.decompress(packed))  # type: ignore[no-any-return]

@@ -1,0 +1,104 @@
+"""Why each waiting job waits, what would release it, and when it may start: from the pass that
+decided, not from a second guess."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from fractions import Fraction
+from statistics import median
+from typing import Any
+
+from allocator.core.plan import Reason, Result
+from allocator.models import Cycle, Outlook
+from allocator.snapshot import Excluded, Snapshot
+from ledger import services as ledger
+from workloads.models import Job
+
+FIELDS = ("cycle", "rule", "data", "start_low", "start_likely", "start_high")
+
+
+def write(
+    *,
+    cycle: Cycle,
+    taken: Snapshot,
+    result: Result,
+    refused: dict[int, ledger.HoldResult],
+    started: set[str],
+) -> None:
+    """Replace the outlooks by those of this cycle: one row for each job that still waits."""
+    rows = [*_excluded(cycle, taken, refused), *_planned(cycle, taken, result, started)]
+    Outlook.objects.exclude(job_id__in=[row.job_id for row in rows]).delete()
+    Outlook.objects.bulk_create(
+        rows, update_conflicts=True, unique_fields=["job"], update_fields=FIELDS
+    )
+
+
+def _excluded(
+    cycle: Cycle, taken: Snapshot, refused: dict[int, ledger.HoldResult]
+) -> Iterator[Outlook]:
+    """Jobs that no plan may start now: no start can be estimated."""
+    for one in taken.excluded:
+        yield Outlook(job=one.job, cycle=cycle, rule=one.rule, data=_why(one, refused))
+
+
+def _why(one: Excluded, refused: dict[int, ledger.HoldResult]) -> dict[str, Any]:
+    result = refused.get(one.job.pk)
+    if one.rule != "not_funded" or result is None:
+        return dict(one.data)
+    return {
+        "binding": None if result.binding is None else result.binding.path,
+        "needed_mgpus": result.needed_mgpus,
+        "spendable_mgpus": result.spendable_mgpus,
+    }
+
+
+def _planned(cycle: Cycle, taken: Snapshot, result: Result, started: set[str]) -> Iterator[Outlook]:
+    early, late = _spread(taken)
+    for reason in result.reasons:
+        job = taken.jobs.get(reason.job)
+        if job is None or reason.job in started or job.state != Job.State.QUEUED:
+            continue
+        likely = None if reason.start is None else taken.instant(reason.start)
+        yield Outlook(
+            job=job,
+            cycle=cycle,
+            rule=str(reason.rule),
+            data=_data(reason, taken),
+            start_low=_scaled(likely, taken.at, early),
+            start_likely=likely,
+            start_high=_scaled(likely, taken.at, late),
+        )
+
+
+def _data(reason: Reason, taken: Snapshot) -> dict[str, Any]:
+    """The rule's particulars, with jobs told by number, name and budget."""
+    data: dict[str, Any] = {"gpus": reason.gpus}
+    if reason.behind:
+        jobs = [taken.jobs[name.removesuffix("+")] for name in reason.behind]
+        data["behind"] = [
+            {"job": job.pk, "name": job.name, "budget": job.budget.path} for job in jobs
+        ]
+    if reason.node is not None:
+        data["node"] = reason.node
+    if reason.pools:
+        data["pools"] = list(reason.pools)
+    return data
+
+
+def _spread(taken: Snapshot) -> tuple[Fraction, Fraction]:
+    """How much sooner and later than likely what runs now tends to end: p10 ÷ p50, p90 ÷ p50.
+
+    The median over the running jobs; a plan in which all end early (late) shifts by about that.
+    """
+    running = [taken.jobs[name] for name in taken.runs if name in taken.jobs]
+    batch = [job for job in running if not job.is_realtime and job.estimate_p50_s]
+    if not batch:
+        return Fraction(1), Fraction(1)
+    early = median(Fraction(job.estimate_p10_s, job.estimate_p50_s) for job in batch)
+    late = median(Fraction(job.estimate_p90_s, job.estimate_p50_s) for job in batch)
+    return min(early, Fraction(1)), max(late, Fraction(1))
+
+
+def _scaled(likely: datetime | None, now: datetime, factor: Fraction) -> datetime | None:
+    if likely is None:
+        return None
+    return now + timedelta(seconds=int((likely - now).total_seconds() * factor))

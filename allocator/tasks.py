@@ -1,0 +1,35 @@
+"""What Celery runs. Queue ``cycle`` for all three: one worker, so that cycles follow each other.
+
+Messages carry nothing that counts: each task asks the database what is due, so that lost, late
+and doubled messages are harmless.
+"""
+
+from celery import shared_task
+
+from allocator import cycle, requests
+from config.clock import now
+
+
+@shared_task(name="allocator.tasks.tick")
+def tick() -> int | None:
+    """Close the timestep that is over, and any missed before it; plan the next."""
+    return _run("tick")
+
+
+@shared_task(name="allocator.tasks.replan")
+def replan(trigger: str = "request") -> int | None:
+    """Answer the replan requests that no cycle has answered yet, all of them at once."""
+    state = requests.state()
+    return _run(trigger) if state.requested > state.handled else None
+
+
+@shared_task(name="allocator.tasks.watch")
+def watch() -> int | None:
+    """Look at the clusters; plan again if something ended, is due or was left over."""
+    reason = cycle.reason_to_run(at=now())
+    return _run(reason) if reason is not None else None
+
+
+def _run(trigger: str) -> int | None:
+    made = cycle.run(at=now(), trigger=trigger)
+    return None if made is None else made.pk
