@@ -1,0 +1,1 @@
+"""Pure arithmetic of forecasts: no Django, no clock, no database."""
