@@ -111,11 +111,8 @@ def _refuse_what_cannot_be(budget: Budget, spec: JobSpec, now: datetime) -> None
     if budget.archived_at is not None:
         raise AdmissionError({"budget": f"{budget.path} is archived: choose an active project."})
     if budget.children.filter(archived_at=None).exists():
-        raise AdmissionError(
-            {
-                "budget": f"{budget.path} has budgets below it: choose one of those, jobs belong there."
-            }
-        )
+        sentence = f"{budget.path} has budgets below it: choose one of those."
+        raise AdmissionError({"budget": sentence})
     pools = _pools(spec)
     _refuse_what_never_fits(spec, pools, now)
     missing = set(spec.dependencies) - set(

@@ -13,7 +13,6 @@ from datetime import datetime
 import numpy as np
 from django.conf import settings
 
-
 from allocator import alarms, closing, committing, driving, requests, snapshot, timesteps
 from allocator.core.check import Violation, check
 from allocator.core.plan import Result

@@ -250,7 +250,7 @@ class _Builder:
         frozen = self.at > self.origin
         least = held if frozen else held - cap
         relaxed = []
-        for t, gpus in enumerate(demand):
+        for gpus in demand:
             relaxed.append(max(gpus, least))
             least -= cap
         if frozen:

@@ -30,7 +30,7 @@ def urgency_factors(jobs: Iterable[Job]) -> dict[int, Fraction]:
 
 
 def weight(*, factor: Fraction | None, urgency: Fraction, funded: bool) -> float:
-    """The job's weight, rounded to 6 decimals. ``factor`` None: its leaf has no place in the tree."""
+    """The job's weight, to 6 decimals. ``factor`` None: its leaf has no place in the tree."""
     if not funded or factor is None:
         return round(float(UNFUNDED * urgency), 6)
     return round(float((1 + 9 * factor) * urgency), 6)

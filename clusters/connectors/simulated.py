@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Min, Q
 
 from clusters.connectors.base import (
     GpuReport,
@@ -303,3 +303,16 @@ def _node_reports(
                     )
                 )
     return sorted(reports, key=lambda report: (report.at, report.node))
+
+
+def next_change(*, after: datetime) -> datetime | None:
+    """When the next thing happens by itself in any simulated cluster: an end, a fault, a repair."""
+    ends = SimulatedTask.objects.filter(stopped_at=None, ends_at__gt=after)
+    faults = SimulatedFault.objects.filter(starts_at__gt=after)
+    repairs = SimulatedFault.objects.filter(ends_at__gt=after)
+    instants = (
+        ends.aggregate(first=Min("ends_at"))["first"],
+        faults.aggregate(first=Min("starts_at"))["first"],
+        repairs.aggregate(first=Min("ends_at"))["first"],
+    )
+    return min((instant for instant in instants if instant is not None), default=None)

@@ -1,0 +1,50 @@
+"""A virtual clock for simulated clusters: the real cycle, from one event to the next.
+
+The demo, the replay of a trace and tests play days in seconds with it: arrivals, runs' ends and
+timesteps happen at their instants, each followed by one cycle, in a database like any other.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from allocator import cycle, timesteps
+from allocator.models import Cycle
+from clusters.connectors.simulated import next_change
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """Something that happens at an instant: a submission, a share change, a drain."""
+
+    at: datetime
+    happen: Callable[[datetime], object]
+
+
+def play(*, start: datetime, end: datetime, arrivals: Sequence[Arrival]) -> Iterator[Cycle]:
+    """Run cycles over [start, end]: yields each one. What arrives at one instant is one event."""
+    waiting = sorted(arrivals, key=lambda arrival: arrival.at)
+    at = start
+    position = 0
+    while at <= end:
+        trigger = "timestep" if at == timesteps.floor(at) else "completion"
+        while position < len(waiting) and waiting[position].at <= at:
+            waiting[position].happen(at)
+            position += 1
+            trigger = "submission" if trigger == "completion" else trigger
+        made = cycle.run(at=at, trigger=trigger)
+        if made is not None:
+            yield made
+        arrives = waiting[position].at if position < len(waiting) else None
+        at = _next_instant(at, arrives)
+
+
+def _next_instant(at: datetime, arrives: datetime | None) -> datetime:
+    """The next timestep, arrival, end of a run, fault or end of a protection, whatever is first."""
+    instants = [timesteps.floor(at) + timesteps.step()]
+    changes = next_change(after=at)
+    if changes is not None:
+        instants.append(changes)
+    if arrives is not None:
+        instants.append(max(arrives, at))
+    return min(instants)
