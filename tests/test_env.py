@@ -16,6 +16,7 @@ from config.launcher.environment import settings_variables, without_settings
 from config.secrets import secret_key
 
 ROOT = Path(__file__).resolve().parent.parent
+pytestmark = pytest.mark.once
 
 WRONG: list[tuple[Callable[[], object], str, str]] = [
     # reader of X, a value it refuses, what its sentence says is accepted

@@ -10,6 +10,7 @@ from django.apps import apps
 from tests.layers import LINE, violations
 
 ROOT = Path(__file__).resolve().parent.parent
+pytestmark = pytest.mark.once
 
 
 def test_imports_point_only_down_the_line() -> None:

@@ -13,7 +13,7 @@ from config.launcher.processes import Processes
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 # What never meets the database need not run a second time.
-ONCE = ["--ignore=tests/core", "-m", "not browser"]
+ONCE = ["--ignore=tests/core", "-m", "not browser and not once"]
 WHOLE_SUITE = ["-n", "2", "--dist", "worksteal"]
 WITH_COVERAGE = ["--cov", "--cov-report=", "--cov-fail-under=0"]
 
