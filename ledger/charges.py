@@ -1,0 +1,196 @@
+"""Closing timesteps: what every run held is charged exactly once; and refunds."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import datetime
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+
+from budgets.models import Period
+from ledger.figures import Attempt, open_holds
+from ledger.instants import LedgerError, iso, span, whole
+from ledger.lock import lock_ledger
+from ledger.models import ClosedTimestep, Entry
+from ledger.refunds import refunds_of
+from ledger.segments import Segment, segments
+from workloads.models import Run
+
+Parked = Mapping[tuple[int, datetime], int]
+OpenHolds = dict[tuple[Attempt, int], int]
+
+
+def close_timestep(*, start: datetime, end: datetime, parked: Parked, now: datetime) -> bool:
+    """Charge everything that was held in [start, end) and close the timestep; once.
+
+    ``parked`` gives idle GPU-seconds by (run id, start of segment), at most what was held.
+    Returns False, and writes nothing, if the timestep is closed already. Raises LedgerError if
+    it has not ended, if the one before it isn't closed, or if no period covers it.
+    """
+    start, end = span(start, end)
+    if end > whole(now, "now"):
+        raise LedgerError(f"The timestep {iso(start)} ends at {iso(end)}: close it then.")
+    try:
+        with transaction.atomic():
+            return _close(start, end, parked, now)
+    except IntegrityError:
+        # Another worker closed it at the same time; all of ours was rolled back.
+        if ClosedTimestep.objects.filter(start=start).exists():
+            return False
+        raise
+
+
+def _close(start: datetime, end: datetime, parked: Parked, now: datetime) -> bool:
+    # Rows of runs before the ledger's lock, as whoever ends a run takes them.
+    ids = sorted({segment.run_id for segment in segments(start=start, end=end)})
+    runs = Run.objects.select_for_update(no_key=True).order_by("pk").in_bulk(ids)
+    lock_ledger()
+    if ClosedTimestep.objects.filter(start=start).exists():
+        return False
+    _refuse_a_gap(start)
+    held = segments(start=start, end=end)
+    charges = list(_charges(held, parked, start, now))
+    Entry.objects.bulk_create(charges)
+    _release_what_ran(charges, [run for run in runs.values() if _is_over(run, end)], start, now)
+    failed = [run for run in runs.values() if _is_over(run, end) and _node_failed(run)]
+    refunds = refunds_of(runs=failed, now=now, policy=settings.NODE_FAILURE_REFUND)
+    Entry.objects.bulk_create(refunds)
+    _mark(held, end)
+    ClosedTimestep.objects.create(start=start, end=end, closed_at=now)
+    return True
+
+
+def _refuse_a_gap(start: datetime) -> None:
+    last = ClosedTimestep.objects.order_by("-start").first()
+    if last is None or last.end == start:
+        return
+    if start < last.end:
+        raise LedgerError(
+            f"The ledger is closed up to {iso(last.end)}: {iso(start)} can't be closed after it."
+        )
+    raise LedgerError(
+        f"The timestep before {iso(start)} isn't closed: close {iso(last.end)} first."
+    )
+
+
+def _is_over(run: Run, end: datetime) -> bool:
+    return run.ended_at is not None and run.ended_at <= end
+
+
+def _node_failed(run: Run) -> bool:
+    return run.end_reason == Run.EndReason.NODE_FAILURE
+
+
+def _charges(
+    held: Iterable[Segment], parked: Parked, timestep: datetime, now: datetime
+) -> Iterator[Entry]:
+    periods = list(Period.objects.filter(status__in=(Period.Status.APPROVED, Period.Status.ACTIVE)))
+    # What is idle in a run at one instant counts against its funded GPUs first.
+    idle = {(run_id, at): max(0, seconds) for (run_id, at), seconds in parked.items()}
+    for segment in held:
+        place = (segment.run_id, segment.start)
+        share = min(idle.get(place, 0), segment.gpu_seconds)
+        idle[place] = idle.get(place, 0) - share
+        yield Entry(
+            kind=Entry.Kind.CHARGE,
+            budget_id=segment.budget_id,
+            period=_covering(periods, segment.start),
+            at=segment.start,
+            until=segment.end,
+            timestep=timestep,
+            amount_mgpus=segment.amount_mgpus,
+            job_id=segment.job_id,
+            attempt=segment.attempt,
+            run_id=segment.run_id,
+            pool_id=segment.pool_id,
+            funded=segment.funded,
+            gpu_seconds=segment.gpu_seconds,
+            parked_gpu_seconds=share,
+            key=segment.key,
+            created_at=now,
+        )
+
+
+def _covering(periods: Collection[Period], at: datetime) -> Period:
+    for period in periods:
+        if period.starts_at <= at < period.ends_at:
+            return period
+    raise LedgerError(f"No open period covers {iso(at)}: approve one that does.")
+
+
+def _release_what_ran(
+    charges: Iterable[Entry], over: Iterable[Run], timestep: datetime, now: datetime
+) -> None:
+    """Each funded charge uses up its attempt's hold; a run that is over keeps none."""
+    funded = [charge for charge in charges if charge.funded]
+    over = list(over)
+    jobs = {charge.job_id for charge in funded} | {run.job_id for run in over}
+    left = open_holds(job_id for job_id in jobs if job_id is not None)
+    entries = [entry for charge in funded for entry in _uses(charge, left, now)]
+    budgets = {charge.job_id: charge.budget_id for charge in charges}
+    for run in over:
+        mine = Attempt(run.job_id, run.number)
+        reason = f"{run.job_id}:{run.number}:closed:{iso(timestep)}"
+        for (attempt, period_id), amount in list(left.items()):
+            if attempt == mine and amount > 0:
+                entries.append(
+                    _release(
+                        *(mine, budgets[run.job_id], period_id, amount),
+                        *(f"release:{reason}:{period_id}", timestep, now),
+                    )
+                )
+    Entry.objects.bulk_create(entries)
+
+
+def _uses(charge: Entry, left: OpenHolds, now: datetime) -> Iterator[Entry]:
+    """Yield what a charge takes from its attempt's hold: of its own period first."""
+    assert charge.job_id is not None
+    mine = Attempt(charge.job_id, charge.attempt)
+    others = sorted(period for attempt, period in left if attempt == mine)
+    due = charge.amount_mgpus
+    for period_id in sorted(others, key=lambda period: (period != charge.period_id, period)):
+        taken = min(due, left[mine, period_id])
+        if taken <= 0:
+            continue
+        due -= taken
+        left[mine, period_id] -= taken
+        tail = "" if period_id == charge.period_id else f":{period_id}"
+        key = f"release:{charge.run_id}:{iso(charge.at)}{tail}"
+        entry = _release(mine, charge.budget_id, period_id, taken, key, charge.at, now)
+        entry.run_id = charge.run_id
+        yield entry
+
+
+def _release(
+    mine: Attempt,
+    budget_id: int,
+    period_id: int,
+    amount: int,
+    key: str,
+    at: datetime,
+    now: datetime,
+) -> Entry:
+    return Entry(
+        kind=Entry.Kind.RELEASE,
+        budget_id=budget_id,
+        period_id=period_id,
+        at=at,
+        amount_mgpus=amount,
+        job_id=mine.job_id,
+        attempt=mine.number,
+        key=key,
+        created_at=now,
+    )
+
+
+def _mark(held: Iterable[Segment], end: datetime) -> None:
+    """Note on each run up to when it is charged."""
+    until: dict[int, datetime] = {}
+    for segment in held:
+        until[segment.run_id] = max(segment.end, until.get(segment.run_id, segment.end))
+    by_end: dict[datetime, list[int]] = defaultdict(list)
+    for run_id, instant in until.items():
+        by_end[instant].append(run_id)
+    Run.objects.filter(pk__in=by_end.pop(end, [])).update(charged_until=end)
+    early = [Run(pk=pk, charged_until=at) for at, ids in by_end.items() for pk in ids]
+    Run.objects.bulk_update(early, ["charged_until"], batch_size=200)

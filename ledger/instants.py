@@ -1,0 +1,45 @@
+"""Instants as the ledger keeps them: UTC, whole seconds; and the one error it raises."""
+
+from datetime import UTC, datetime
+
+from django.conf import settings
+
+
+class LedgerError(ValueError):
+    """A refusal; its text is one sentence that says what to change."""
+
+
+def whole(instant: datetime, name: str) -> datetime:
+    """Return the instant in UTC; refuse one without a zone or with a fraction of a second."""
+    if instant.tzinfo is None:
+        raise LedgerError(f"{name} has no time zone: give one, as in 2026-10-01T00:00:00Z.")
+    if instant.microsecond:
+        raise LedgerError(f"{name} has a fraction of a second: give a whole second of UTC.")
+    return instant.astimezone(UTC)
+
+
+def iso(instant: datetime) -> str:
+    """Return the instant as it stands in keys and files, such as 2026-10-01T00:00:00Z."""
+    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def to_seconds(instant: datetime) -> int:
+    """Return whole seconds since 1970."""
+    return int(instant.timestamp())
+
+
+def from_seconds(seconds: int) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def timestep_seconds() -> int:
+    """Return the length of a timestep; timesteps are aligned to the hour in UTC."""
+    return settings.TIMESTEP_MINUTES * 60
+
+
+def span(start: datetime, end: datetime) -> tuple[datetime, datetime]:
+    """Return both ends of a half-open interval in UTC; refuse one that ends before it starts."""
+    start, end = whole(start, "start"), whole(end, "end")
+    if end < start:
+        raise LedgerError(f"The interval ends ({iso(end)}) before it starts ({iso(start)}).")
+    return start, end

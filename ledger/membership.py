@@ -1,0 +1,102 @@
+"""Who stood under whom at an instant, so that a move never changes totals of the past."""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from django.db.models import QuerySet
+
+from budgets.models import Budget, ChangeSet, Share
+from ledger.instants import to_seconds
+
+
+@dataclass(slots=True)
+class _Stays:
+    """The parents of one budget, each from an instant on."""
+
+    since: list[int] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+
+    def at(self, seconds: int) -> int:
+        return self.parents[max(0, bisect_right(self.since, seconds) - 1)]
+
+
+class Membership:
+    """Dated parents of every budget there ever was.
+
+    A budget's parent at an instant is the one whose latest vector of shares named it. An archived
+    budget keeps the place it had, since its entries still count there; a budget that no vector
+    ever named has the parent of its row.
+    """
+
+    def __init__(self, parents: Mapping[int, int | None], moved: Mapping[int, _Stays]) -> None:
+        self._parents = parents
+        self._moved = moved
+        self._chains: dict[tuple[int, int], tuple[int, ...]] = {}
+        self.moves = sorted({since for stays in moved.values() for since in stays.since[1:]})
+
+    @classmethod
+    def load(cls) -> "Membership":
+        parents = dict(Budget.objects.values_list("id", "parent_id"))
+        named: dict[int, set[int]] = defaultdict(set)
+        for budget_id, parent_id in (
+            _named().values_list("budget_id", "change_set__parent_id").distinct()
+        ):
+            assert parent_id is not None
+            named[budget_id].add(parent_id)
+        parents |= {budget: next(iter(ids)) for budget, ids in named.items() if len(ids) == 1}
+        moved = [budget for budget, ids in named.items() if len(ids) > 1]
+        return cls(parents, _stays(moved) if moved else {})
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._parents)
+
+    def parent(self, budget_id: int, seconds: int) -> int | None:
+        stays = self._moved.get(budget_id)
+        return stays.at(seconds) if stays else self._parents[budget_id]
+
+    def chain(self, budget_id: int, seconds: int) -> tuple[int, ...]:
+        """Return the budget and its ancestors at an instant, from the budget to the root."""
+        epoch = self.epoch(seconds)
+        known = self._chains.get((budget_id, epoch))
+        if known is None:
+            known = self._chains[budget_id, epoch] = tuple(self._climb(budget_id, seconds))
+        return known
+
+    def epoch(self, seconds: int) -> int:
+        """Return how many moves came before: between two moves every chain stays the same."""
+        return bisect_right(self.moves, seconds)
+
+    def children(self, budget_id: int, seconds: int) -> list[int]:
+        """Return the ids of the budgets that stood right under a budget, in order."""
+        return sorted(child for child in self if self.parent(child, seconds) == budget_id)
+
+    def _climb(self, budget_id: int, seconds: int) -> Iterator[int]:
+        seen: set[int] = set()
+        node: int | None = budget_id
+        while node is not None and node not in seen:
+            seen.add(node)
+            yield node
+            node = self.parent(node, seconds)
+
+
+def _named() -> QuerySet[Share]:
+    return Share.objects.filter(
+        pool__isnull=True, change_set__status=ChangeSet.Status.APPROVED
+    ).order_by()
+
+
+def _stays(budget_ids: list[int]) -> dict[int, _Stays]:
+    rows = (
+        _named()
+        .filter(budget_id__in=budget_ids)
+        .order_by("change_set__effective_at", "change_set__version", "change_set_id")
+        .values_list("budget_id", "change_set__parent_id", "change_set__effective_at")
+    )
+    stays: dict[int, _Stays] = defaultdict(_Stays)
+    for budget_id, parent_id, since in rows:
+        assert parent_id is not None
+        stays[budget_id].since.append(to_seconds(since))
+        stays[budget_id].parents.append(parent_id)
+    return dict(stays)

@@ -1,0 +1,152 @@
+"""What every run held, cut into the segments that charges are made of."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby, pairwise
+from operator import attrgetter
+
+from django.db.models import Q
+
+from budgets.models import Period
+from ledger.instants import from_seconds, iso, span, timestep_seconds, to_seconds
+from ledger.rates import Rates
+from workloads.models import Holding
+
+IN_FORCE = (Period.Status.APPROVED, Period.Status.ACTIVE, Period.Status.CLOSED)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """GPUs that a run held, funded or not, over whole seconds [start, end) at one rate.
+
+    ``attempt`` is the run's number: each run of a job is one attempt, with a hold of its own.
+    """
+
+    run_id: int
+    job_id: int
+    attempt: int
+    budget_id: int
+    pool_id: int
+    start: datetime
+    end: datetime
+    funded: bool
+    gpu_seconds: int
+    rate: int  # per mille
+
+    @property
+    def amount_mgpus(self) -> int:
+        return self.gpu_seconds * self.rate if self.funded else 0
+
+    @property
+    def key(self) -> str:
+        """The charge's unique key."""
+        tail = "" if self.funded else ":unfunded"
+        return f"charge:{self.run_id}:{iso(self.start)}{tail}"
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """One holding of a run inside the interval asked for, in seconds since 1970."""
+
+    run_id: int
+    job_id: int
+    attempt: int
+    budget_id: int
+    pool_id: int
+    gpus: int
+    funded: bool
+    start: int
+    end: int
+
+
+def segments(*, start: datetime, end: datetime) -> list[Segment]:
+    """Return the segments of everything held in [start, end), by run and start.
+
+    A holding counts where it overlaps the interval (half-open); an open one to ``end``; one whose
+    start isn't confirmed not at all. Cut at timesteps, borders of periods, changes of rate, and
+    wherever the run's set of GPUs or its funding changes. Three queries.
+    """
+    start, end = span(start, end)
+    stays = _load(start, end)
+    borders = _borders(stays, [to_seconds(at) for at in _period_borders()])
+    rates = Rates.load()
+    found: list[Segment] = []
+    for _, group in groupby(stays, key=attrgetter("run_id")):
+        found += cut_run(list(group), borders=borders, rates=rates)
+    return found
+
+
+def cut_run(stays: Sequence[Stay], *, borders: Sequence[int], rates: Rates) -> list[Segment]:
+    """Cut one run's stays. Pure. ``borders`` are instants (seconds), sorted."""
+    first = stays[0]
+    marks = _marks(stays, borders, rates.changes(first.pool_id))
+    return [
+        Segment(
+            run_id=first.run_id,
+            job_id=first.job_id,
+            attempt=first.attempt,
+            budget_id=first.budget_id,
+            pool_id=first.pool_id,
+            start=from_seconds(a),
+            end=from_seconds(b),
+            funded=funded,
+            gpu_seconds=gpus * (b - a),
+            rate=rates.at(first.pool_id, a),
+        )
+        for a, b in pairwise(marks)
+        for funded in (True, False)
+        if (gpus := _gpus(stays, funded, a, b))
+    ]
+
+
+def _marks(stays: Sequence[Stay], *borders: Sequence[int]) -> list[int]:
+    low, high = min(stay.start for stay in stays), max(stay.end for stay in stays)
+    marks = {stay.start for stay in stays} | {stay.end for stay in stays}
+    for row in borders:
+        marks.update(row[bisect_right(row, low) : bisect_left(row, high)])
+    return sorted(marks)
+
+
+def _gpus(stays: Sequence[Stay], funded: bool, start: int, end: int) -> int:
+    return sum(
+        stay.gpus
+        for stay in stays
+        if stay.funded == funded and stay.start <= start and end <= stay.end
+    )
+
+
+def _load(start: datetime, end: datetime) -> list[Stay]:
+    rows = (
+        Holding.objects.filter(Q(ended_at=None) | Q(ended_at__gt=start), started_at__lt=end)
+        .order_by("run_id", "id")
+        .values_list(
+            *("run_id", "run__job_id", "run__number", "run__job__budget_id", "run__pool_id"),
+            *("mask", "funded", "started_at", "ended_at"),
+        )
+    )
+    low, high = to_seconds(start), to_seconds(end)
+    return [
+        Stay(
+            *(run_id, job_id, number, budget_id, pool_id, mask.bit_count(), funded),
+            start=max(low, to_seconds(since)),
+            end=high if until is None else min(high, to_seconds(until)),
+        )
+        for run_id, job_id, number, budget_id, pool_id, mask, funded, since, until in rows
+        if since is not None
+    ]
+
+
+def _borders(stays: Sequence[Stay], period_borders: Iterable[int]) -> list[int]:
+    """Return all timestep bounds and period borders between the first start and the last end."""
+    if not stays:
+        return []
+    low, high = min(stay.start for stay in stays), max(stay.end for stay in stays)
+    step = timestep_seconds()
+    return sorted({*range(low - low % step, high, step), *period_borders})
+
+
+def _period_borders() -> list[datetime]:
+    rows = Period.objects.filter(status__in=IN_FORCE).values_list("starts_at", "ends_at")
+    return [at for row in rows for at in row]
