@@ -2,11 +2,19 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.backends.sqlite3.base import DatabaseOperations
+from rest_framework.test import APIClient
 
+from budgets.models import Budget
 from config.celery import app
 from config.launcher.testing import find_chromium
+from tests import factories as make
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
@@ -45,3 +53,76 @@ def _broker_in_memory() -> Iterator[None]:
     app.conf.update(broker_url="memory://", broker_transport_options={})
     yield
     app.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_passwords() -> None:
+    """Spare every made user the third of a second that a real hash takes."""
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _flush_past_triggers() -> Iterator[None]:
+    """Let tests with real transactions empty SQLite's tables, which our triggers forbid.
+
+    PostgreSQL truncates them, which no row trigger sees.
+    """
+    flush = DatabaseOperations.execute_sql_flush
+
+    def without_triggers(self: DatabaseOperations, sql_list: list[str]) -> None:
+        with transaction.atomic(using=self.connection.alias), self.connection.cursor() as cursor:
+            cursor.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
+            triggers: list[tuple[str, str]] = cursor.fetchall()
+            for name, _ in triggers:
+                cursor.execute(f'DROP TRIGGER "{name}"')
+            flush(self, sql_list)
+            for _, sql in triggers:
+                cursor.execute(sql)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DatabaseOperations, "execute_sql_flush", without_triggers)
+        yield
+
+
+# --- The cast: who does what in the tree of tests.factories.TREE ---------------------------------
+
+
+@pytest.fixture
+def tree(db: Any) -> dict[str, Budget]:
+    """Return the budgets by path: orlo, its programs science and vision, three projects."""
+    return make.make_tree()
+
+
+@pytest.fixture
+def cast(tree: dict[str, Budget]) -> dict[str, User]:
+    """Return people by what they are: one of each role, all in science, and one of nowhere.
+
+    root is a superuser, admin administrates orlo, manager manages orlo/science, member and
+    colleague are members of orlo/science/petrel, viewer sees it, stranger belongs to
+    orlo/vision/tern, nobody has no role.
+    """
+    roles = {
+        "admin": ("orlo", "administrator"),
+        "manager": ("orlo/science", "manager"),
+        "member": ("orlo/science/petrel", "member"),
+        "colleague": ("orlo/science/petrel", "member"),
+        "viewer": ("orlo/science/petrel", "viewer"),
+        "stranger": ("orlo/vision/tern", "member"),
+    }
+    people = {name: make.make_user(name) for name in (*roles, "nobody")}
+    people["root"] = make.make_user("root", is_superuser=True, is_staff=True)
+    for name, (path, kind) in roles.items():
+        make.make_role(people[name], tree[path], kind)
+    return people
+
+
+@pytest.fixture
+def api_of(cast: dict[str, User]) -> Any:
+    """Return a function from a name of the cast to an API client that is signed in as them."""
+
+    def sign_in(name: str) -> APIClient:
+        client = APIClient()
+        client.force_authenticate(cast[name])
+        return client
+
+    return sign_in

@@ -73,6 +73,7 @@ ALLOWED = [
     ("allocator/core/solve.py", "import numpy\nfrom forecasting.core import bands"),
     ("allocator/cycle.py", "from ledger import services\nfrom clusters.models import Pool"),
     ("budgets/views.py", "from ledger import reports\nfrom budgets.api import X"),
+    ("budgets/api.py", "from config.clock import now"),
     ("config/urls.py", "from ledger.views import X\nfrom config.env import y"),
     ("budgets/views.py", "from django.utils import timezone\ntimezone.now()"),
     ("ledger/models.py", 'x = models.ForeignKey("budgets.Budget")'),
