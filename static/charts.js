@@ -10,7 +10,7 @@
 //            runs_out?: {at, label: [line, …]}}
 // bars      {hue, zone, days: [at], values_mgpus: [n], name}         one bar a day, hollow (parked)
 (() => {
-  const CREDIT = 3600000, DAY = 864e5, lang = document.documentElement.lang || 'en';
+  const CREDIT = 3600000, DAY = 864e5, page = document.documentElement.lang || 'en', lang = page === 'en' ? 'en-GB' : page; // day before month
   const css = name => getComputedStyle(document.documentElement).getPropertyValue('--al-' + name).trim();
   const hueOf = n => css('h' + n) || css('ink-3');
   const number = (v, digits = 0) => v.toLocaleString(lang, {minimumFractionDigits: digits, maximumFractionDigits: digits}).replace('-', '−');
@@ -55,12 +55,13 @@
         if (lo !== null) out.push(['forecast', `${number(Math.max(0, lo))} – ${amount(Math.max(0, between(fan, t, 3)))}`]);
         if (p !== null) out.push(['plan', amount(p)]); if (l !== null && p !== null) out.push(['against plan', (l - p >= 0 ? '+' : '') + amount(l - p)]); return out;
       };
-      const nowRight = (now - from) / (to - from) > .5, label = {position: 'end', color: css('ink-2'), fontSize: 12, distance: 4};
-      const marks = (d.marks || []).map(m => ({xAxis: at(m.at), lineStyle: {type: m.draft ? [3, 3] : 'solid'}, label: {formatter: m.label, align: at(m.at) > (from + to) / 2 ? 'right' : 'left'}}));
-      marks.push({xAxis: now, lineStyle: {color: css('ink'), width: 1.5}, label: {formatter: 'now', align: nowRight ? 'right' : 'left', fontWeight: 600, color: css('ink')}});
+      // a mark before now has its words on its left, a later one on its right, but for the edges of the picture
+      const part = t => (t - from) / (to - from), side = (t, left) => (part(t) < .2 ? 'left' : part(t) > .8 || left ? 'right' : 'left'), label = {position: 'end', color: css('ink-2'), fontSize: 12, distance: 4};
+      const marks = (d.marks || []).map(m => ({xAxis: at(m.at), lineStyle: {type: m.draft ? [3, 3] : 'solid'}, label: {formatter: m.label, align: side(at(m.at), at(m.at) < now)}}));
+      marks.push({xAxis: now, lineStyle: {color: css('ink'), width: 1.5}, label: {formatter: 'now', align: side(now, (d.marks || []).some(m => at(m.at) > now)), fontWeight: 600, color: css('ink')}});
       const end = out ? {markPoint: {symbol: 'circle', symbolSize: 9, silent: true, label: {show: false}, itemStyle: {color: css('surface'), borderColor: css('red'), borderWidth: 2}, data: [{coord: [out.at, 0]}]},
         markLine: {symbol: 'none', silent: true, lineStyle: {color: css('red'), width: 1, type: 'solid'}, data: [[{coord: [out.at, 0]}, {coord: [out.at, top * .47]}]],
-          label: {position: 'end', formatter: [out.label].flat().join('\n'), color: css('red-ink'), fontWeight: 500, fontSize: 12, lineHeight: 16, align: (out.at - from) / (to - from) > .75 ? 'right' : 'left'}}} : {};
+          label: {position: 'end', formatter: [out.label].flat().join('\n'), color: css('red-ink'), fontWeight: 500, fontSize: 12, lineHeight: 16, align: part(out.at) > .85 ? 'right' : 'left'}}} : {};
       const days = (to - from) / DAY, gap = (days > 40 ? 14 : days > 14 ? 7 : days > 3 ? 1 : .25) * DAY;
       return {...o, tooltip: {...o.tooltip, formatter: p => tip((days > 14 ? day : moment)(p[0].axisValue), rows(p[0].axisValue))},
         xAxis: axis({type: 'time', min: from, max: to, splitLine: {show: false}, minInterval: gap, maxInterval: gap, axisLabel: {formatter: days > 1 ? day : moment, showMinLabel: true, showMaxLabel: true, alignMinLabel: 'left', alignMaxLabel: 'right', hideOverlap: true}}),

@@ -7,7 +7,8 @@
 //   input[data-override=SLUG][data-pool=POOL]    share in one pool, empty: as overall (name share-SLUG-POOL)
 //   [data-delta=SLUG] [data-entitled=SLUG] [data-change=SLUG]     filled in per row
 //   [data-total] [data-rest], with =POOL for a pool               totals and reserve
-//   [data-over]                                  the sentence that names the row that binds; hidden while all fits
+//   [data-over] > span                           the sentence that names the row that binds; hidden while all fits.
+//        Its words are the form's data-over-row, data-over-all and data-wrong, with %total %over %row %fits in them
 //   svg.split with rect[data-seg=SLUG], text[data-seg-text=SLUG], rect[data-edge=SLUG], rect[data-seg=""] (reserve)
 //   button[data-needs-sum]                       disabled over 100 %      button[data-reset]
 (() => {
@@ -34,7 +35,7 @@
     const f = list.reduce((a, b) => (value(b) - b.now > value(a) - a.now ? b : a)), over = total - WHOLE, fits = value(f) - over;
     const words = form.dataset;
     const text = fits >= 0 ? words.overRow : words.overAll;
-    return text.replace('%total', name).replace('%over', show(over)).replace('%row', f.row.name).replace('%fits', show(fits));
+    return text.replaceAll('%total', name).replaceAll('%over', show(over)).replaceAll('%row', f.row.name).replaceAll('%fits', show(fits));
   }
   function totals(list) {
     let message = '';

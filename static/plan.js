@@ -19,7 +19,7 @@
     past: 'what ran', ahead: 'plan', now: 'now', held: ['held', 'GPUs'], budget: 'Budget', gpus: 'GPUs', on: 'on', to: 'to',
     starts: 'Starts', started: 'Started', ended: 'Ended', ends: 'Ends, estimate', planned: 'planned', preempted: 'preempted',
     over: 'ended', unfunded: 'running, unfunded', until: 'running, protected until', since: 'running, interruptible since',
-    realtime: 'real time', run: 'run', hint: 'Click opens its story · arrows go from job to job', short: 'short by', down: 'down'};
+    realtime: 'real time', run: 'run', hint: 'Click opens its story · ← → next job', short: 'short by', down: 'down'};
 
   const css = name => getComputedStyle(document.documentElement).getPropertyValue('--al-' + name).trim();
   const rgb = hex => [1, 3, 5].map(i => parseInt(hex.slice(i, i + 2), 16));
@@ -126,13 +126,17 @@
       g.restore(); this.axis(); this.strip(); this.nowLine();
     }
     text(t, x, y, colour, weight = '400', align = 'left') { const {g} = this; g.font = `${weight} 11px ${FONT}`; g.textAlign = align; g.fillStyle = colour; g.fillText(t, x, y); }
+    // each node's name where there is room, else every second, fourth … of its pool; each GPU's number in tall rows
     names() {
-      const {P, C, row} = this; let last = -99;
-      for (const n of P.nodes) {
-        const Y = this.y(n.first_gpu);
-        if (row >= 12) { for (let k = 1; k < n.gpus; k++) this.text(String(k), this.gutter - 6, Y + k * row + 10, C['ink-3'], '400', 'right'); }
-        if (Y - last < 18 && Y > last) continue;
-        this.text(n.name, 0, Y + 9, C['ink-3']); last = Y + (row * n.gpus < 18 ? 30 : 0);
+      const {P, C, row} = this; let step = 1; const tall = Math.max(...P.nodes.map(n => n.gpus)) * row;
+      while (step * tall < (row >= 4 ? 24 : 40)) step *= 2;
+      for (const pool of P.pools) {
+        const nodes = P.nodes.filter(n => n.first_gpu >= pool.first_gpu && n.first_gpu < pool.first_gpu + pool.gpus);
+        nodes.forEach((n, i) => {
+          const Y = this.y(n.first_gpu); if (Y > this.H) return;
+          if (row >= 12) for (let k = 1; k < n.gpus; k++) this.text(String(k), this.gutter - 6, Y + k * row + 10, C['ink-3'], '400', 'right');
+          if (i % step === 0) this.text(n.name, 0, Y + 9, C['ink-3']);
+        });
       }
     }
     bar(b) {
@@ -150,7 +154,7 @@
       if (b.preempted && b.end <= this.t1) { g.fillStyle = C.red; g.fillRect(s.x + s.w - 3.5, s.y, 3.5, s.h); }
     }
     label(b) {
-      const s = this.seen(b); if (!s || s.h < 16 || s.w < 96) return;
+      const s = this.seen(b); if (!s || s.h < (this.mode === 'fit' ? 24 : 14) || s.w < 64) return;
       const {g, C} = this; g.font = `400 11px ${FONT}`; const w = g.measureText(b.label).width; if (w + 12 > s.w) return;
       g.fillStyle = C.surface; g.fillRect(s.x + 4, s.y + s.h / 2 - 7, w + 8, 14); this.text(b.label, s.x + 8, s.y + s.h / 2 + 4, C.ink);
     }
@@ -221,7 +225,8 @@
     }
     place(b) {
       const at = g => this.P.nodes.find(n => g >= n.first_gpu && g < n.first_gpu + n.gpus)?.name ?? '', a = at(b.first_gpu), z = at(b.first_gpu + b.gpus - 1);
-      return `${b.gpus} ${this.P.words.on} ${a}${a === z ? '' : ` ${this.P.words.to} ${z}`}`;
+      const cut = a.lastIndexOf('-') + 1, last = cut && z.startsWith(a.slice(0, cut)) ? z.slice(cut) : z; // h100-n17 to n20
+      return `${b.gpus} ${this.P.words.on} ${a}${a === z ? '' : ` ${this.P.words.to} ${last}`}`;
     }
     when(t) { return this.dayOf(t) === this.dayOf(this.P.now) ? this.clock(t) : this.dated(t); }
     describe(b) {
@@ -272,7 +277,8 @@
     }
   }
   const make = (tag, cls = '', text = '') => { const e = document.createElement(tag); if (cls) e.className = cls; if (text) e.textContent = text; return e; };
-  function format(zone = 'UTC', options) { const f = new Intl.DateTimeFormat(document.documentElement.lang, {...options, hourCycle: 'h23', timeZone: zone}); return t => f.format(t); }
+  const lang = document.documentElement.lang === 'en' ? 'en-GB' : document.documentElement.lang;
+  function format(zone = 'UTC', options) { const f = new Intl.DateTimeFormat(lang, {...options, hourCycle: 'h23', timeZone: zone}); return t => f.format(t); }
   function offset(t, zone = 'UTC') {
     const part = Object.fromEntries(new Intl.DateTimeFormat('en-US', {timeZone: zone, hourCycle: 'h23', year: 'numeric', month: 'numeric', day: 'numeric', hour: 'numeric', minute: 'numeric', second: 'numeric'}).formatToParts(t).map(p => [p.type, Number(p.value)]));
     return Date.UTC(part.year, part.month - 1, part.day, part.hour, part.minute, part.second) - Math.floor(t / 1000) * 1000;
@@ -281,7 +287,7 @@
   const plans = [];
   async function ask(plan) {
     const url = plan.el.dataset.src;
-    try { const r = await fetch(url, {headers: {Accept: 'application/json'}, cache: 'no-cache'}); if (!r.ok) throw Error(String(r.status)); const text = await r.text(); if (text !== plan.text) { plan.text = text; plan.load(JSON.parse(text)); } dispatchEvent(new CustomEvent('liveresult', {detail: true})); }
+    try { const r = await fetch(url, {headers: {Accept: 'application/json'}, cache: 'no-cache'}); if (!r.ok) throw Error(String(r.status)); const text = await r.text(); if (text !== plan.answer) { plan.answer = text; plan.load(JSON.parse(text)); } dispatchEvent(new CustomEvent('liveresult', {detail: true})); }
     catch { dispatchEvent(new CustomEvent('liveresult', {detail: false})); }
   }
   document.fonts.ready.then(() => {

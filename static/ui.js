@@ -133,7 +133,7 @@
     word.textContent = ok ? word.dataset.liveWord : word.dataset.lateWord;
     if (ok) {
       const zone = live.dataset.zone || undefined;
-      clock.textContent = new Intl.DateTimeFormat(document.documentElement.lang, {timeStyle: 'medium', hourCycle: 'h23', timeZone: zone}).format(new Date());
+      clock.textContent = new Intl.DateTimeFormat('en-GB', {timeStyle: 'medium', timeZone: zone}).format(new Date());
     }
   }
   addEventListener('liveresult', e => dot(e.detail)); // pages that ask for JSON themselves
