@@ -1,0 +1,90 @@
+"""`manage.py plan SCENARIO.json`: plan a scenario file, with no database."""
+
+import json
+from argparse import ArgumentTypeError, RawDescriptionHelpFormatter
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from allocator.core.check import check, utilization
+from allocator.core.plan import Result
+from allocator.core.problem import Problem
+from allocator.core.scenario import parse_problem
+from allocator.core.solve import MODES, solve
+
+from ._files import refusing, source, write_atomically
+
+EXAMPLE = """example:
+  python manage.py plan scenario.json --mode full --time-limit 20 --seed 1 --out plan.json
+
+The plan goes to the file, or to the output where there is no --out; a summary goes to the error
+output. Without --time-limit fast mode does a fixed number of passes and full mode takes 60 s."""
+
+
+class Command(BaseCommand):
+    help = "Plan a scenario file and print what the plan is worth."
+    requires_system_checks = ()
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        kwargs |= {"epilog": EXAMPLE, "formatter_class": RawDescriptionHelpFormatter}
+        return super().create_parser(prog_name, subcommand, **kwargs)
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("scenario", metavar="SCENARIO.json", help="the scenario file")
+        parser.add_argument("--mode", choices=MODES, default="fast")
+        parser.add_argument("--time-limit", type=_seconds, metavar="S", help="seconds")
+        parser.add_argument("--seed", type=int, default=0)
+        parser.add_argument("--out", metavar="PLAN.json", help="where to write the plan")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        name, out = options["scenario"], options["out"]
+        with refusing(name):
+            problem = parse_problem(source(name))
+        if out and not Path(out).parent.is_dir():
+            raise CommandError(f"{out}: there is no such directory.", returncode=2)
+        if out and Path(out).is_dir():
+            raise CommandError(f"{out}: is a directory; name a file.", returncode=2)
+        result = solve(
+            problem,
+            mode=options["mode"],
+            time_limit=options["time_limit"],
+            seed=options["seed"],
+        )
+        broken = check(problem, result.plan)
+        if broken:
+            raise CommandError(f"the plan is illegal and was not written: {broken[0].text}")
+        content = json.dumps(result.to_dict(problem)) + "\n"
+        if out:
+            with refusing(out):
+                write_atomically(out, content)
+        else:
+            self.stdout.write(content, ending="")
+        (self.stdout if out else self.stderr).write(summary(problem, result))
+
+
+def summary(problem: Problem, result: Result) -> str:
+    """The few lines that say what the plan is worth."""
+    placed = {a.job for a in result.plan.assignments} & {job.name for job in problem.batch}
+    bound = "none proven" if result.bound is None else f"{result.bound:.3f}"
+    return "\n".join(
+        (
+            f"scenario     {problem.name}: {problem.gpus} GPUs x {problem.horizon} timesteps",
+            f"status       {result.status} ({result.mode}), legal",
+            f"objective    {result.objective:.3f}",
+            f"bound        {bound}",
+            f"utilization  {100 * utilization(problem, result.plan):.1f} %",
+            f"jobs placed  {len(placed)} of {len(problem.batch)}",
+            f"seconds      {result.seconds:.4f}",
+        )
+    )
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 86_400:
+        raise ArgumentTypeError(f"must be 0 to 86400 seconds, not {text!r}")
+    return seconds
