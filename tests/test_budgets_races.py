@@ -5,10 +5,10 @@ PostgreSQL only: SQLite lets one transaction write at a time.
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
+from threading import Barrier, Event
 
 import pytest
-from django.db import Error, connection
+from django.db import Error, connection, transaction
 
 from budgets import change_sets, services, shares
 from budgets.models import Budget, ChangeSet
@@ -152,23 +152,32 @@ def test_a_share_written_during_the_approval_does_not_escape_the_sum():
         now=NOW,
     )
     late = make.make_budget("late", parent=tree["orlo"])
+    written = Event()
 
-    def work(number: int) -> object:
-        with connection.cursor() as cursor:
-            if number == 0:
-                cursor.execute(
-                    "UPDATE budgets_changeset SET status = 'approved' WHERE id = %s", [draft.pk]
-                )
-            elif number == 1:
-                cursor.execute(
-                    "INSERT INTO budgets_share (change_set_id, budget_id, thousandths) "
-                    "SELECT %s, %s, 1 FROM pg_sleep(0.002)",
-                    [draft.pk, late.pk],
-                )
-        return number
+    def insert() -> None:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(
+                "INSERT INTO budgets_share (change_set_id, budget_id, thousandths) "
+                "VALUES (%s, %s, 1)",
+                [draft.pk, late.pk],
+            )
+            written.set()
+            cursor.execute("SELECT pg_sleep(0.5)")  # not committed while the other approves
 
-    results = at_once(work)
-    draft.refresh_from_db()
-    total = sum(draft.shares.values_list("thousandths", flat=True))
-    assert draft.status == "draft" or total == 100_000
-    assert sum(isinstance(result, Error) for result in results) == 1
+    def approve() -> None:
+        assert written.wait(timeout=30)
+        ChangeSet.objects.filter(pk=draft.pk).update(status="approved")
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = (pool.submit(closing, work) for work in (insert, approve))
+        assert first.exception() is None
+        assert "total more than 100 %" in str(second.exception())
+    assert shares.head(tree["orlo"]).version == 1
+
+
+def closing(work: Callable[[], None]) -> None:
+    """Do a thread's work, then give its connection back."""
+    try:
+        work()
+    finally:
+        connection.close()

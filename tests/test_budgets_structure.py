@@ -55,8 +55,6 @@ def test_a_budget_that_does_not_fit_is_refused_and_leaves_nothing(tree):
         services.create_budget(
             parent=tree["orlo/science"], slug="kea", name="Kea", share=1, **why()
         )
-            parent=tree["orlo/science"], slug="kea", name="Kea", share=1, **why()
-        )
     assert not Budget.objects.filter(slug="kea").exists()
     assert ChangeSet.objects.count() == 3
 
