@@ -18,6 +18,9 @@ from config.launcher.processes import ROOT, Interrupted, Processes
 
 ADDRESS = "127.0.0.1"
 START_SECONDS = 60
+# An idle Celery worker takes 6 s to stop by itself. A killed one does no harm: what it was at
+# rolls back, and stands in the database as due.
+STOP_SECONDS = 3.0
 WORKER = ["-m", "celery", "-A", "config.worker", "--quiet"]
 
 
@@ -110,7 +113,7 @@ class _Services:
             say("\n  Stopping.")
             return 0
         finally:
-            self._processes.stop(self._children.values())
+            self._processes.stop(self._children.values(), grace=STOP_SECONDS)
             self._pump(0.0)
 
     def _start(self, name: str, command: list[str], env: Mapping[str, str]) -> None:
