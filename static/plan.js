@@ -116,7 +116,7 @@
       const {g, C, P, W, H} = this; g.fillStyle = C.surface; g.fillRect(0, 0, W, H); g.textBaseline = 'alphabetic';
       g.save(); g.beginPath(); g.rect(0, this.top - GAP, W, H); g.clip();
       for (const p of P.pools) { g.fillStyle = C.bg; g.fillRect(this.gutter, this.y(p.first_gpu), W - this.gutter - 1, p.gpus * this.row); }
-      this.names();
+      this.names(); g.beginPath(); g.rect(this.gutter - 1, this.top - GAP, W - this.gutter + 1, H); g.clip();
       for (const d of P.down) { const s = this.seen(d); if (s) { g.fillStyle = C.cross; g.fillRect(s.x, s.y, s.w, s.h); } }
       for (const b of P.bars) this.bar(b);
       for (const s of P.short) { const v = this.seen({...s, gpus: 1}); if (v) { g.fillStyle = C.red; g.fillRect(v.x, v.y - 4, v.w, 3); } }
@@ -160,7 +160,7 @@
     }
     axis() {
       const {g, C, P, W, H} = this, per = (W - this.gutter) / ((this.t1 - this.t0) / MINUTE);
-      const every = ([15, 30, 60, 120, 240, 360, 720].find(m => m * per > 62) || 1440) * MINUTE, local = t => t + this.shift;
+      const every = ([15, 30, 60, 120, 240, 360, 480, 720].find(m => m * per > 62) || 1440) * MINUTE, local = t => t + this.shift;
       const start = Math.ceil(local(this.t0) / every) * every - this.shift, nowX = this.x(P.now);
       let day = null;
       for (let t = start; t < this.t1; t += every) {
