@@ -156,7 +156,8 @@ def _relation_fault(module: Module, node: ast.AST) -> str | None:
     targets = [*node.args[:1], *(word.value for word in node.keywords if word.arg == "to")]
     if called not in RELATIONS or not targets or not isinstance(targets[0], ast.Constant):
         return None
-    app = str(targets[0].value).split(".")[0]
+    target = targets[0].value
+    app = target.split(".")[0] if isinstance(target, str) else ""
     if app in LINE and LINE.index(app) > LINE.index(module.app):
-        return f"{module.app} stands below {app}: no foreign key to {targets[0].value}"
+        return f"{module.app} stands below {app}: no foreign key to {target}"
     return None
