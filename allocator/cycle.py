@@ -15,6 +15,7 @@ from django.conf import settings
 
 from allocator import alarms, closing, committing, driving, requests, snapshot, timesteps
 from allocator.core.check import Violation, check
+from allocator.core.items import Settings
 from allocator.core.plan import Result
 from allocator.core.solve import solve
 from allocator.models import AllocatorState, Cycle
@@ -25,6 +26,7 @@ from workloads.models import Run
 
 logger = logging.getLogger(__name__)
 
+PASSES = 20  # of improvement: a number and not a time, so that a cycle can be replayed exactly
 ATTEMPTS = 3  # a commit is tried again when another one came between
 
 
@@ -97,7 +99,13 @@ def _carry_out(at: datetime) -> None:
 def _plan_and_commit(course: _Course) -> Cycle:
     for _ in range(ATTEMPTS):
         taken = snapshot.take(at=course.at, version=requests.state().version)
-        result = solve(taken.problem, mode="fast", seed=0)
+        result = solve(
+            taken.problem,
+            mode="fast",
+            seed=0,
+            iterations=PASSES,
+            settings=Settings(preempted_percent=settings.PREEMPTION_CAP_PERCENT),
+        )
         violations = check(taken.problem, result.plan)
         cycle = _record(course, taken, result, violations)
         if violations:
