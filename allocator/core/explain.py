@@ -1,16 +1,16 @@
 """Why a job waits, from the pass that decided: which rule binds, who holds its block, and when."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from .bits import Busy, span
+from .bits import Busy, span, union
 from .heuristic import Construction
 from .items import Item, allowed_starts
 from .layout import Layout, Words
 from .plan import Assignment, Reason, Rule
 from .problem import REST
-from .realtime import words_of
+from .realtime import Sets, words_of
 
 
 class Explainer:
@@ -19,10 +19,10 @@ class Explainer:
     def __init__(self, construction: Construction, assignments: Sequence[Assignment]) -> None:
         self.problem = construction.problem
         self.layout: Layout = construction.layout
-        self.realtime = construction.placed.realtime
         self.assignments = assignments
         self.place = {a.job: i for i, a in enumerate(assignments)}
         self.runs = {job.name for job in self.problem.batch if job.running is not None}
+        self._service_words = self._words_of_services(construction.placed.realtime)
         self.still = self._still(self.layout.drained)
         none = np.zeros_like(self.layout.drained)
         self.undrained = self._still(none) if self.problem.drains else self.still
@@ -33,12 +33,20 @@ class Explainer:
             [(a.first_gpu, a.first_gpu + a.gpus, a.start, a.end) for a in assignments] or [(0,) * 4]
         )
 
+    def _words_of_services(self, realtime: Mapping[str, Sets]) -> dict[str, Words]:
+        """Per service: the word of timesteps in which it holds each GPU."""
+        services = {}
+        for name, sets in realtime.items():
+            services[name] = np.zeros_like(self.layout.drained)
+            for gpu, word in words_of(sets).items():
+                services[name][gpu] = word
+        return services
+
     def _still(self, drained: Words) -> Busy:
         """What no waiting job changes: drains, real time and what already runs."""
         rows = drained.copy()
-        for sets in self.realtime.values():
-            for gpu, word in words_of(sets).items():
-                rows[gpu] |= np.uint64(word)
+        for words in self._service_words.values():
+            rows |= words
         for a in self.assignments:
             if a.job in self.runs:
                 rows[a.first_gpu : a.first_gpu + a.gpus] |= np.uint64(span(a.start, a.end))
@@ -115,9 +123,9 @@ class Explainer:
         low, high, start, end = self._table[:before].T
         hit = np.flatnonzero((low < last) & (first < high) & (start < until) & (since < end))
         names = {self.assignments[i].job for i in hit.tolist()}
-        window = range(since, min(until, self.layout.horizon))
-        for name, sets in self.realtime.items():
-            if any(first <= gpu < last for t in window for gpu in sets[t]):
+        window = span(since, min(until, self.layout.horizon))
+        for name, words in self._service_words.items():
+            if union(words[first:last]) & window:
                 names.add(name)
         return tuple(sorted(names))
 

@@ -39,7 +39,7 @@ class Item:
         return -self.priority, self.earliest, self.order
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Run:
     """A run that may be stopped: it keeps [0, protected) and would like to go on to `until`."""
 

@@ -60,14 +60,18 @@ class Preemptor:
         found = []
         for run in self.grid.runs:
             if run.job.funded:
-                key = run.leaf, run.job.gpus
+                keeps = self._keeps(run)
+                key = run.leaf, keeps
                 if key not in may:
-                    keeps = run.job.gpus * seconds
                     may[key] = self.turns.may_preempt(leaf, gpus * seconds, run.leaf, keeps)
                 if not may[key]:
                     continue
             found.append(run)
         return sorted(found, key=self._desert)
+
+    def _keeps(self, run: Run) -> int:
+        """GPU-seconds the run would add to its leaf's first timestep, if they don't count yet."""
+        return 0 if run.protected else run.job.gpus * self.grid.problem.timestep_seconds
 
     def _desert(self, run: Run) -> tuple[bool, int, float, int]:
         """Sorts runs by how little they deserve to stay."""
@@ -117,9 +121,7 @@ class Preemptor:
         for run in victims:
             mine = theirs = None
             if run.job.funded:
-                mine, theirs = self.turns.compared(
-                    leaf, gpus * seconds, run.leaf, run.job.gpus * seconds
-                )
+                mine, theirs = self.turns.compared(leaf, gpus * seconds, run.leaf, self._keeps(run))
             self.record.append(Preemption(run.job.name, preemptor, t, theirs, mine))
             key = self.grid.layout.pool_of[run.first], t
             self._stopped[key] = self._stopped.get(key, 0) + run.job.gpus

@@ -1,0 +1,1 @@
+"""Benchmarks: what the product measures about itself."""

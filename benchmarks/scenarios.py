@@ -1,0 +1,158 @@
+"""Seeded scenarios: the seven families' sizes, and fleets with budgets and runs under way.
+
+The published families' job lists were never published; these have their sizes and mix, so that
+anyone can run the bench. The same seed gives the same scenario.
+"""
+
+from dataclasses import dataclass
+from random import Random
+
+from allocator.core.problem import (
+    BatchJob,
+    BudgetNode,
+    Job,
+    Kind,
+    Node,
+    Problem,
+    RealtimeJob,
+    Running,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Sizes of one published scenario family."""
+
+    nodes: tuple[int, ...]
+    jobs: int
+    services: int
+    sizes: tuple[int, ...]
+    uniform: bool = False
+
+
+FAMILIES = {
+    "mixed-control": Family((8,), 10, 1, (1, 2, 2, 4, 4, 8)),
+    "realtime-contention": Family((8,), 8, 2, (1, 2, 4)),
+    "training-heavy": Family((8,), 16, 1, (1, 2, 4, 8)),
+    "large-mixed": Family((14,), 16, 3, (1, 2, 4, 8)),
+    "oversubscribed": Family((8,), 9, 1, (1, 2, 4, 4)),
+    "scale-test": Family((8,) * 8, 30, 2, (1, 2, 4, 8, 16, 64)),
+    "uniform-priority": Family((14,), 16, 3, (1, 2, 4, 8), uniform=True),
+}
+_KINDS = (Kind.TRAINING, Kind.BATCH_INFERENCE, Kind.QUANTIZATION)
+
+
+def family_problem(name: str, seed: int) -> Problem:
+    """One scenario of a family: 24 hours of one hour each."""
+    family, rng = FAMILIES[name], Random(f"{name}-{seed}")
+    jobs: list[Job] = [
+        _service(rng, f"rt{i}", 24, peak=max(2, sum(family.nodes) // 4)) for i in range(family.services)
+    ]
+    for i in range(family.jobs - family.services):
+        jobs.append(
+            BatchJob(
+                name=f"job{i:02}",
+                kind=rng.choice(_KINDS),
+                priority=5 if family.uniform else rng.randint(1, 10),
+                gpus=rng.choice(family.sizes),
+                duration=rng.randint(2, 10),
+                arrival=min(i // 2, 12),
+            )
+        )
+    return Problem(
+        name=f"{name}-own-{seed}",
+        family=name,
+        horizon=24,
+        timestep_minutes=60,
+        nodes=tuple(Node(f"n{i}", gpus) for i, gpus in enumerate(family.nodes)),
+        jobs=tuple(jobs),
+    )
+
+
+def fleet_problem(*, nodes: int, jobs: int, runs: int = 0, seed: int = 0, horizon: int = 48) -> Problem:
+    """A fleet of 8-GPU nodes: 4 programs x 4 projects, waiting jobs, runs under way, 4 services.
+
+    Two runs in three are over their protection and may be stopped.
+    """
+    rng = Random(f"fleet-{nodes}-{jobs}-{runs}-{seed}")
+    budgets, leaves = _programs(rng)
+    made: list[Job] = [
+        _service(rng, f"serve{i}", horizon, peak=max(4, nodes // 8), budget=rng.choice(leaves))
+        for i in range(4)
+    ]
+    made += _running(rng, nodes, runs, horizon, leaves)
+    made += [
+        BatchJob(
+            name=f"job{i:05}",
+            kind=rng.choice(_KINDS),
+            priority=rng.randint(1, 10),
+            gpus=rng.choice((1, 1, 1, 2, 2, 4, 8, 8, 16, 32, 64)) if nodes >= 8 else 1,
+            duration=rng.randint(1, 60),
+            arrival=0 if rng.random() < 0.8 else rng.randint(1, horizon - 1),
+            budget=rng.choice(leaves),
+            funded=rng.random() < 0.8,
+        )
+        for i in range(jobs)
+    ]
+    return Problem(
+        name=f"fleet-{8 * nodes}x{jobs}",
+        family="fleet",
+        horizon=horizon,
+        timestep_minutes=30,
+        time_decay=0.985,
+        overrun=True,
+        nodes=tuple(Node(f"n{i}", 8) for i in range(nodes)),
+        jobs=tuple(made),
+        budgets=budgets,
+    )
+
+
+def _programs(rng: Random) -> tuple[tuple[BudgetNode, ...], list[str]]:
+    budgets, leaves = [BudgetNode("org", None, 100_000, 0)], []
+    for program in "abcd":
+        budgets.append(BudgetNode(f"org/{program}", "org", 25_000, 0))
+        for project in "wxyz":
+            path = f"org/{program}/{project}"
+            usage = rng.randint(0, 10**7)
+            budgets.append(BudgetNode(path, f"org/{program}", 25_000, usage))
+            leaves.append(path)
+    return tuple(budgets), leaves
+
+
+def _running(rng: Random, nodes: int, runs: int, horizon: int, leaves: list[str]) -> list[Job]:
+    """Runs of 1 to 8 GPUs on the lower nodes, filling each node from its first GPU."""
+    made: list[Job] = []
+    used = [0] * nodes
+    for i in range(runs):
+        gpus = rng.choice((1, 2, 4, 4, 8))
+        node = next((n for n in range(nodes * 3 // 4) if used[n] + gpus <= 8), None)
+        if node is None:
+            continue
+        first, remaining = 8 * node + used[node], rng.randint(2, horizon)
+        used[node] += gpus
+        protected = rng.choice((0, 0, min(remaining, 4)))
+        made.append(
+            BatchJob(
+                name=f"run{i:04}",
+                kind=Kind.TRAINING,
+                priority=rng.randint(1, 10),
+                gpus=gpus,
+                duration=remaining + 4,
+                budget=rng.choice(leaves),
+                funded=rng.random() < 0.7,
+                running=Running(first, remaining, protected),
+            )
+        )
+    return made
+
+
+def _service(
+    rng: Random, name: str, horizon: int, *, peak: int, budget: str | None = None
+) -> RealtimeJob:
+    """A daily curve between a fifth of its peak and its peak."""
+    top, width = rng.randint(horizon // 3, 2 * horizon // 3), horizon / 4
+    most, least = rng.randint(2, peak), 1
+    demand = [
+        max(least, round(most * max(0.0, 1 - ((t - top) / width) ** 2))) for t in range(horizon)
+    ]
+    return RealtimeJob(name, rng.randint(5, 10), tuple(demand), swap_cap=2, budget=budget)
