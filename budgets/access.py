@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import reduce
 from operator import or_
+from typing import Any
 
 from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.auth.models import AnonymousUser
@@ -48,6 +49,13 @@ NEEDS = {
     Action.MANAGE_ROLES: Kind.MANAGER,
     Action.ADMINISTER: Kind.ADMINISTRATOR,
 }
+# Where reasons and stories name a budget, and what else they say of a job in it.
+NAMED_BY = {
+    "budget": ("job", "name"),
+    "by_budget": ("by_job", "by_name"),
+    "path": (),
+    "binding": (),
+}
 # A manager's power over these starts below the node: nobody hands out roles in their own.
 STRICTLY_BELOW = {Action.MANAGE_ROLES}
 
@@ -69,6 +77,19 @@ class Standing:
             and (kind == Kind.ADMINISTRATOR or action not in STRICTLY_BELOW or at != path)
             for at, kind in self.roles
             if is_within(path, at)
+        )
+
+    def sees(self, path: str) -> bool:
+        """Say whether the person may see the budget with this path."""
+        return self.can(Action.VIEW, path)
+
+    def knows(self, path: str) -> bool:
+        """Say whether the person may learn that there is a budget with this path.
+
+        They know what they may see, and the names above it, which their own paths contain.
+        """
+        return self.everything or any(
+            is_within(path, at) or is_within(at, path) for at, _ in self.roles
         )
 
     def may_give(self, kind: str, path: str) -> bool:
@@ -126,3 +147,21 @@ def get_budget_or_404(user: Person, path: str) -> Budget:
     if budget is None:
         raise Http404(NOT_HERE)
     return budget
+
+
+def redacted(held: Standing, data: Any) -> Any:
+    """Return reasons and stories with the names taken out of what a person may not know.
+
+    A job goes with its budget: of one in a budget unknown to the person neither number nor name
+    is left, only that there is one.
+    """
+    if isinstance(data, list):
+        return [redacted(held, one) for one in data]
+    if not isinstance(data, dict):
+        return data
+    shown = {key: redacted(held, value) for key, value in data.items()}
+    for field, names in NAMED_BY.items():
+        path = data.get(field)
+        if isinstance(path, str) and not held.knows(path):
+            shown |= dict.fromkeys((field, *names))
+    return shown

@@ -7,15 +7,16 @@ is effective before it was approved, so the tree of a past instant never moves.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from fractions import Fraction
 
 from budgets.models import WHOLE, Budget, ChangeSet, Share
 from clusters.models import Pool
 
-# One parent's vector: child → {pool or None (every pool without an override): thousandths}.
-Vector = dict[int, dict[int | None, int]]
+# One child's shares: pool, or None for every pool without an override → thousandths.
+Row = dict[int | None, int]
+Vector = dict[int, Row]  # one parent's children
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,8 @@ class TreeNode:
     """A budget as it stood in the tree at an instant.
 
     ``thousandths`` is its share of its parent (100,000 at the root), ``effective`` the product of
-    the shares from the root. A parent stands before its children in every listing.
+    the shares from the root, ``overrides`` its share in single pools by pool id. A parent stands
+    before its children in every listing.
     """
 
     budget: Budget
@@ -32,6 +34,7 @@ class TreeNode:
     thousandths: int
     effective: Fraction
     children: tuple[int, ...]
+    overrides: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def is_leaf(self) -> bool:
@@ -197,19 +200,20 @@ def _walk(
     rank = {pk: number for number, pk in enumerate(budgets)}
     nodes: dict[int, TreeNode] = {}
 
-    def place(pk: int, parent_id: int | None, depth: int, value: int, above: Fraction) -> None:
+    def place(pk: int, parent_id: int | None, depth: int, row: Row, above: Fraction) -> None:
         vector = vectors.get(pk, {})
         children = tuple(sorted((c for c in vector if c in rank), key=rank.__getitem__))
+        value = row.get(pool_id, row[None])
         effective = above * Fraction(value, WHOLE)
-        nodes[pk] = TreeNode(budgets[pk], parent_id, depth, value, effective, children)
+        overrides = {pool: share for pool, share in row.items() if pool is not None}
+        nodes[pk] = TreeNode(budgets[pk], parent_id, depth, value, effective, children, overrides)
         for child in children:
             if child not in nodes:
-                shares = vector[child]
-                place(child, pk, depth + 1, shares.get(pool_id, shares[None]), effective)
+                place(child, pk, depth + 1, vector[child], effective)
 
     for pk, budget in budgets.items():
         if budget.is_root:
-            place(pk, None, 0, WHOLE, Fraction(1))
+            place(pk, None, 0, {None: WHOLE}, Fraction(1))
     return nodes
 
 

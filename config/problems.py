@@ -13,6 +13,17 @@ from rest_framework.views import exception_handler
 CONTENT_TYPE = "application/problem+json"
 
 
+class Conflict(exceptions.APIException):
+    """409: what was asked contradicts what is there. Keyword arguments stand in the object too."""
+
+    status_code = HTTPStatus.CONFLICT
+    default_code = "conflict"
+
+    def __init__(self, sentence: str, **members: Any) -> None:
+        super().__init__(sentence)
+        self.members = members
+
+
 def handler(error: Exception, context: dict[str, Any]) -> Response | None:
     """Answer with application/problem+json: type, title, status, detail, errors.
 
@@ -34,6 +45,7 @@ def handler(error: Exception, context: dict[str, Any]) -> Response | None:
         "status": response.status_code,
         "detail": _sentence(rows) if rows else _text(detail),
         "errors": rows,
+        **(error.members if isinstance(error, Conflict) else {}),
     }
     response.content_type = CONTENT_TYPE
     return response
