@@ -157,7 +157,9 @@ def _relation_fault(module: Module, node: ast.AST) -> str | None:
     if called not in RELATIONS or not targets or not isinstance(targets[0], ast.Constant):
         return None
     target = targets[0].value
-    app = target.split(".")[0] if isinstance(target, str) else ""
+    if not isinstance(target, str):
+        return None  # a model that was imported is held by the rule of imports
+    app = target.split(".")[0]
     if app in LINE and LINE.index(app) > LINE.index(module.app):
         return f"{module.app} stands below {app}: no foreign key to {target}"
     return None

@@ -25,7 +25,7 @@ class Command(BaseCommand):
         "Check that database and broker answer, and what the options name.\n\n"
         "Example:\n  manage.py healthcheck --worker cycle"
     )
-    requires_system_checks: list[str] = []  # noqa: RUF012  Django's own shape
+    requires_system_checks: list[str] = []
 
     def create_parser(self, *args: Any, **kwargs: Any) -> Any:
         return super().create_parser(*args, formatter_class=RawDescriptionHelpFormatter, **kwargs)
