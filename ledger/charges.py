@@ -8,16 +8,17 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 
 from budgets.models import Period
-from ledger.figures import Attempt, open_holds
+from ledger.entries import Attempt, hold_entry, write
+from ledger.figures import OpenHolds, open_holds
 from ledger.instants import LedgerError, iso, span, whole
 from ledger.lock import lock_ledger
 from ledger.models import ClosedTimestep, Entry
 from ledger.refunds import refunds_of
-from ledger.segments import Segment, segments
+from ledger.segments import Segment, load_stays, segments
 from workloads.models import Run
 
+Kind = Entry.Kind
 Parked = Mapping[tuple[int, datetime], int]
-OpenHolds = dict[tuple[Attempt, int], int]
 
 
 def close_timestep(*, start: datetime, end: datetime, parked: Parked, now: datetime) -> bool:
@@ -42,7 +43,7 @@ def close_timestep(*, start: datetime, end: datetime, parked: Parked, now: datet
 
 def _close(start: datetime, end: datetime, parked: Parked, now: datetime) -> bool:
     # Rows of runs before the ledger's lock, as whoever ends a run takes them.
-    ids = sorted({segment.run_id for segment in segments(start=start, end=end)})
+    ids = sorted({stay.run_id for stay in load_stays(start, end)})
     runs = Run.objects.select_for_update(no_key=True).order_by("pk").in_bulk(ids)
     lock_ledger()
     if ClosedTimestep.objects.filter(start=start).exists():
@@ -50,11 +51,10 @@ def _close(start: datetime, end: datetime, parked: Parked, now: datetime) -> boo
     _refuse_a_gap(start)
     held = segments(start=start, end=end)
     charges = list(_charges(held, parked, start, now))
-    Entry.objects.bulk_create(charges)
-    _release_what_ran(charges, [run for run in runs.values() if _is_over(run, end)], start, now)
-    failed = [run for run in runs.values() if _is_over(run, end) and _node_failed(run)]
-    refunds = refunds_of(runs=failed, now=now, policy=settings.NODE_FAILURE_REFUND)
-    Entry.objects.bulk_create(refunds)
+    over = [run for run in runs.values() if run.ended_at is not None and run.ended_at <= end]
+    write([*charges, *_release_what_ran(charges, over, start, now)])
+    failed = [run for run in over if run.end_reason == Run.EndReason.NODE_FAILURE]
+    write(refunds_of(runs=failed, now=now, policy=settings.NODE_FAILURE_REFUND))
     _mark(held, end)
     ClosedTimestep.objects.create(start=start, end=end, closed_at=now)
     return True
@@ -73,14 +73,6 @@ def _refuse_a_gap(start: datetime) -> None:
     )
 
 
-def _is_over(run: Run, end: datetime) -> bool:
-    return run.ended_at is not None and run.ended_at <= end
-
-
-def _node_failed(run: Run) -> bool:
-    return run.end_reason == Run.EndReason.NODE_FAILURE
-
-
 def _charges(
     held: Iterable[Segment], parked: Parked, timestep: datetime, now: datetime
 ) -> Iterator[Entry]:
@@ -92,7 +84,7 @@ def _charges(
         share = min(idle.get(place, 0), segment.gpu_seconds)
         idle[place] = idle.get(place, 0) - share
         yield Entry(
-            kind=Entry.Kind.CHARGE,
+            kind=Kind.CHARGE,
             budget_id=segment.budget_id,
             period=_covering(periods, segment.start),
             at=segment.start,
@@ -120,67 +112,43 @@ def _covering(periods: Collection[Period], at: datetime) -> Period:
 
 def _release_what_ran(
     charges: Iterable[Entry], over: Iterable[Run], timestep: datetime, now: datetime
-) -> None:
+) -> Iterator[Entry]:
     """Each funded charge uses up its attempt's hold; a run that is over keeps none."""
-    funded = [charge for charge in charges if charge.funded]
-    over = list(over)
-    jobs = {charge.job_id for charge in funded} | {run.job_id for run in over}
-    left = open_holds(job_id for job_id in jobs if job_id is not None)
-    entries = [entry for charge in funded for entry in _uses(charge, left, now)]
-    budgets = {charge.job_id: charge.budget_id for charge in charges}
+    budgets = {charge.job_id: charge.budget_id for charge in charges if charge.job_id is not None}
+    left = open_holds(budgets)
+    for charge in charges:
+        if charge.funded:
+            yield from _uses(charge, left, now)
     for run in over:
         mine = Attempt(run.job_id, run.number)
-        reason = f"{run.job_id}:{run.number}:closed:{iso(timestep)}"
-        for (attempt, period_id), amount in list(left.items()):
-            if attempt == mine and amount > 0:
-                entries.append(
-                    _release(
-                        *(mine, budgets[run.job_id], period_id, amount),
-                        *(f"release:{reason}:{period_id}", timestep, now),
-                    )
+        for period_id, amount in left.get(mine, {}).items():
+            if amount > 0:
+                key = f"release:{run.job_id}:{run.number}:closed:{iso(timestep)}:{period_id}"
+                budget_id = budgets[run.job_id]
+                yield hold_entry(
+                    Kind.RELEASE, mine, budget_id, period_id, amount, key, at=timestep, now=now
                 )
-    Entry.objects.bulk_create(entries)
 
 
 def _uses(charge: Entry, left: OpenHolds, now: datetime) -> Iterator[Entry]:
     """Yield what a charge takes from its attempt's hold: of its own period first."""
     assert charge.job_id is not None
     mine = Attempt(charge.job_id, charge.attempt)
-    others = sorted(period for attempt, period in left if attempt == mine)
+    mine_left = left.get(mine, {})
     due = charge.amount_mgpus
-    for period_id in sorted(others, key=lambda period: (period != charge.period_id, period)):
-        taken = min(due, left[mine, period_id])
+    for period_id in sorted(mine_left, key=lambda period: (period != charge.period_id, period)):
+        taken = min(due, mine_left[period_id])
         if taken <= 0:
             continue
         due -= taken
-        left[mine, period_id] -= taken
+        mine_left[period_id] -= taken
         tail = "" if period_id == charge.period_id else f":{period_id}"
         key = f"release:{charge.run_id}:{iso(charge.at)}{tail}"
-        entry = _release(mine, charge.budget_id, period_id, taken, key, charge.at, now)
+        entry = hold_entry(
+            Kind.RELEASE, mine, charge.budget_id, period_id, taken, key, at=charge.at, now=now
+        )
         entry.run_id = charge.run_id
         yield entry
-
-
-def _release(
-    mine: Attempt,
-    budget_id: int,
-    period_id: int,
-    amount: int,
-    key: str,
-    at: datetime,
-    now: datetime,
-) -> Entry:
-    return Entry(
-        kind=Entry.Kind.RELEASE,
-        budget_id=budget_id,
-        period_id=period_id,
-        at=at,
-        amount_mgpus=amount,
-        job_id=mine.job_id,
-        attempt=mine.number,
-        key=key,
-        created_at=now,
-    )
 
 
 def _mark(held: Iterable[Segment], end: datetime) -> None:

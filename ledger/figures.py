@@ -6,13 +6,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from django.db.models import Case, F, IntegerField, QuerySet, Sum, Value, When
+from django.db.models import Case, IntegerField, QuerySet, Sum, Value, When
 
 from budgets.models import Period
+from ledger.entries import Attempt
 from ledger.instants import from_seconds, to_seconds
 from ledger.membership import Membership
 from ledger.models import ClosedTimestep, Entry
-from ledger.segments import Segment, segments
+from ledger.rates import Rates
+from ledger.segments import load_stays
 from workloads.models import Holding
 
 Kind = Entry.Kind
@@ -22,11 +24,8 @@ SETTLES = {Kind.CHARGE: 1, Kind.REFUND: -1, Kind.ADJUST: 1}
 HOLDS = {Kind.HOLD: 1, Kind.RELEASE: -1}
 
 
-class Attempt(NamedTuple):
-    """Whose hold it is: one attempt of a job."""
-
-    job_id: int
-    number: int
+# What is left of each attempt's hold, by period.
+OpenHolds = dict[Attempt, dict[int, int]]
 
 
 @dataclass(slots=True)
@@ -82,15 +81,12 @@ def accounts(*, period: Period, at: datetime, jobs: Iterable[int] = ()) -> Accou
     found = Accounts(tree=Membership.load(), at=to_seconds(at))
     add_sums(found, period)
     in_flight = uncharged(period=period, until=at)
-    for segment in in_flight:
-        found.running[_attempt(segment)] += segment.amount_mgpus
-        since = to_seconds(segment.start)
-        found._add(found.in_flight, segment.budget_id, since, segment.amount_mgpus)
-    wanted = {segment.job_id for segment in in_flight} | set(jobs)
-    for (attempt, period_id), amount in open_holds(wanted).items():
-        if period_id == period.pk:
-            found.open_holds[attempt] = amount
-    budgets = {_attempt(segment): segment.budget_id for segment in in_flight}
+    for part in in_flight:
+        found.running[part.attempt] += part.amount_mgpus
+        found._add(found.in_flight, part.budget_id, part.start, part.amount_mgpus)
+    budgets = {part.attempt: part.budget_id for part in in_flight}
+    for attempt, left in open_holds({mine.job_id for mine in budgets} | set(jobs)).items():
+        found.open_holds[attempt] = left.get(period.pk, 0)
     for attempt, budget_id in budgets.items():
         under_way = min(found.open_holds[attempt], found.running[attempt])
         found._add(found.held, budget_id, found.at, -under_way)
@@ -135,8 +131,18 @@ def closed_until() -> datetime | None:
     return ClosedTimestep.objects.order_by("-start").values_list("end", flat=True).first()
 
 
-def uncharged(*, until: datetime, period: Period | None = None) -> list[Segment]:
-    """Return the funded segments since the last close that no charge covers yet."""
+class Running(NamedTuple):
+    """Funded GPU-time of one holding that no charge covers yet; ``start`` in seconds."""
+
+    attempt: Attempt
+    budget_id: int
+    start: int
+    end: int
+    amount_mgpus: int
+
+
+def uncharged(*, until: datetime, period: Period | None = None) -> list[Running]:
+    """Return what ran funded since the last close. Also of runs that have ended since."""
     since = closed_until()
     if since is None:
         starts = Holding.objects.filter(started_at__isnull=False).order_by("started_at")
@@ -145,31 +151,40 @@ def uncharged(*, until: datetime, period: Period | None = None) -> list[Segment]
         since, until = max(since, period.starts_at), min(until, period.ends_at)
     if since >= until:
         return []
-    return [segment for segment in segments(start=since, end=until) if segment.funded]
+    rates = Rates.load()
+    return [
+        Running(
+            Attempt(stay.job_id, stay.attempt),
+            *(stay.budget_id, stay.start, stay.end),
+            stay.gpus * rates.price(stay.pool_id, stay.start, stay.end),
+        )
+        for stay in load_stays(since, until)
+        if stay.funded
+    ]
 
 
-def open_holds(job_ids: Iterable[int]) -> dict[tuple[Attempt, int], int]:
-    """Return Σ hold − Σ release, where it isn't 0, by (attempt, period id)."""
+def open_holds(job_ids: Iterable[int]) -> OpenHolds:
+    """Return Σ hold − Σ release of the jobs' attempts, where it isn't 0."""
     return _open(Entry.objects.filter(job_id__in=sorted(job_ids)))
 
 
-def all_open_holds(*, period: Period | None = None) -> dict[tuple[Attempt, int], int]:
-    """Return every open hold, of one period or of all, by (attempt, period id)."""
+def all_open_holds(*, period: Period | None = None) -> OpenHolds:
+    """Return every open hold, of one period or of all."""
     return _open(Entry.objects.filter(period=period) if period else Entry.objects.all())
 
 
-def _open(entries: QuerySet[Entry]) -> dict[tuple[Attempt, int], int]:
+def _open(entries: QuerySet[Entry]) -> OpenHolds:
     rows = (
         entries.filter(kind__in=HOLDS)
         .order_by("job_id", "attempt", "period_id")
         .values_list("job_id", "attempt", "period_id", "kind")
-        .annotate(total=Sum(F("amount_mgpus")))
+        .annotate(total=Sum("amount_mgpus"))
     )
-    found: dict[tuple[Attempt, int], int] = defaultdict(int)
+    found: OpenHolds = {}
     for job_id, number, period_id, kind, total in rows:
-        found[Attempt(job_id, number), period_id] += HOLDS[kind] * total
-    return {key: amount for key, amount in found.items() if amount}
-
-
-def _attempt(segment: Segment) -> Attempt:
-    return Attempt(segment.job_id, segment.attempt)
+        left = found.setdefault(Attempt(job_id, number), {})
+        left[period_id] = left.get(period_id, 0) + HOLDS[kind] * total
+    for left in found.values():
+        for period_id in [key for key, amount in left.items() if not amount]:
+            del left[period_id]
+    return {attempt: left for attempt, left in found.items() if left}

@@ -1,27 +1,32 @@
 """Credits set aside before they are spent: holds, their top-ups and their releases."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from django.db import transaction
 
 from budgets.models import Budget, Period
 from clusters.models import Pool
-from ledger.figures import Accounts, Attempt, accounts, all_open_holds, open_holds
+from ledger.entries import Attempt, hold_entry, write
+from ledger.figures import Accounts, OpenHolds, accounts, all_open_holds, open_holds
 from ledger.instants import LedgerError, iso, span, to_seconds, whole
 from ledger.lock import lock_ledger
 from ledger.models import Entry
 from ledger.rates import Rates
 from workloads.models import Holding, Job, Run
 
+Kind = Entry.Kind
+
 
 @dataclass(frozen=True, slots=True)
 class HoldResult:
     """Whether a hold was written; if not, how much is missing where. Milli-GPU-seconds.
 
-    ``binding`` is the budget that has too little: the job's own or an ancestor. None when the
-    job is funded, when nothing was asked for, and when no period is active.
+    ``spendable_mgpus`` is what the budget has left after it. ``binding`` is the budget that has
+    too little: the job's own or an ancestor. None when the job is funded, when nothing was asked
+    for, and when no period is active.
     """
 
     funded: bool
@@ -38,6 +43,16 @@ class Orphan:
     attempt: int
     budget_path: str
     amount_mgpus: int
+
+
+class Funded(NamedTuple):
+    """What a live run holds funded now: GPUs of one pool."""
+
+    run_id: int
+    attempt: Attempt
+    budget_id: int
+    pool_id: int
+    gpus: int
 
 
 def active_period(at: datetime) -> Period | None:
@@ -59,44 +74,62 @@ def hold_amount(*, job: Job, at: datetime) -> int:
     return job.minimum_runtime_s * job.gpus * Rates.load().highest(pool_ids, at)
 
 
-@transaction.atomic
 def place_hold(*, job: Job, amount_mgpus: int, now: datetime, note: str = "") -> HoldResult:
     """Set credits aside for the job's present attempt, if its budget has them; else nothing.
 
     Repeated for the same attempt it writes nothing more and says funded.
     """
+    return place_holds(wanted=[(job, amount_mgpus)], now=now, note=note)[0]
+
+
+@transaction.atomic
+def place_holds(
+    *, wanted: Sequence[tuple[Job, int]], now: datetime, note: str = ""
+) -> list[HoldResult]:
+    """Place several holds in their order, each against what those before have left.
+
+    One lock and one look at the figures for all of them; the answers come in the same order.
+    """
     now = whole(now, "now")
-    if amount_mgpus < 0:
+    if any(amount < 0 for _, amount in wanted):
         raise LedgerError("A hold can't be negative.")
     lock_ledger()
     period = active_period(now)
-    if period is None or amount_mgpus == 0:
-        return HoldResult(False, amount_mgpus, 0)
+    if period is None:
+        return [HoldResult(False, amount, 0) for _, amount in wanted]
     found = accounts(period=period, at=now)
+    keys = {f"hold:{job.pk}:{job.attempt}" for job, _ in wanted}
+    there = set(Entry.objects.filter(key__in=keys).values_list("key", flat=True))
+    budgets = Budget.objects.in_bulk(found.tree)
+    results, entries = [], []
+    for job, amount in wanted:
+        key = f"hold:{job.pk}:{job.attempt}"
+        results.append(_answer(found, budgets, job, amount, known=key in there))
+        if results[-1].funded and key not in there:
+            there.add(key)
+            mine = Attempt(job.pk, job.attempt)
+            entry = hold_entry(
+                Kind.HOLD, mine, job.budget_id, period.pk, amount, key, at=now, now=now
+            )
+            entries.append(entry)
+            entries[-1].note = note
+    write(entries)
+    return results
+
+
+def _answer(
+    found: Accounts, budgets: Mapping[int, Budget], job: Job, amount: int, *, known: bool
+) -> HoldResult:
+    """Decide on one hold and count it, unless it was written before."""
     spendable = found.spendable(job.budget_id)
-    key = f"hold:{job.pk}:{job.attempt}"
-    if Entry.objects.filter(key=key).exists():
-        return HoldResult(True, amount_mgpus, spendable)
-    if amount_mgpus > spendable:
-        binding = Budget.objects.get(pk=found.binding(job.budget_id))
-        return HoldResult(False, amount_mgpus, spendable, binding)
-    _hold(_Need.of(job), period.pk, amount_mgpus, key, at=now, now=now, note=note).save()
-    return HoldResult(True, amount_mgpus, spendable - amount_mgpus)
-
-
-@dataclass(frozen=True, slots=True)
-class _Need:
-    """A funded live run: whose hold must cover what, per second and GPU, of which pool."""
-
-    run_id: int
-    attempt: Attempt
-    budget_id: int
-    pool_id: int
-    gpus: int
-
-    @classmethod
-    def of(cls, job: Job) -> "_Need":
-        return cls(0, Attempt(job.pk, job.attempt), job.budget_id, 0, job.gpus)
+    if known:
+        return HoldResult(True, amount, spendable)
+    if amount == 0:
+        return HoldResult(False, 0, spendable)
+    if amount > spendable:
+        return HoldResult(False, amount, spendable, budgets[found.binding(job.budget_id)])
+    found.set_aside(job.budget_id, amount)
+    return HoldResult(True, amount, spendable - amount)
 
 
 @transaction.atomic
@@ -110,38 +143,43 @@ def cover(*, runs: Iterable[Run], start: datetime, end: datetime, now: datetime)
     start, end = span(start, end)
     now = whole(now, "now")
     lock_ledger()
-    needs = _needs(runs)
+    funded = _funded(runs)
     period = active_period(start)
     if period is None:
-        return {need.run_id for need in needs}
-    found = accounts(period=period, at=start, jobs=[need.attempt.job_id for need in needs])
+        return {one.run_id for one in funded}
+    found = accounts(period=period, at=start, jobs=[one.attempt.job_id for one in funded])
+    keys = _keys_at(funded, start)
     rates, uncovered, entries = Rates.load(), set(), []
-    keys = _keys_at(needs, start)
-    for need in needs:
-        cost = need.gpus * rates.price(need.pool_id, to_seconds(start), to_seconds(end))
-        missing = cost - found.put_by(need.attempt)
+    for one in funded:
+        cost = one.gpus * rates.price(one.pool_id, to_seconds(start), to_seconds(end))
+        missing = cost - found.put_by(one.attempt)
         if missing <= 0:
             continue
-        if missing > found.spendable(need.budget_id):
-            uncovered.add(need.run_id)
+        if missing > found.spendable(one.budget_id):
+            uncovered.add(one.run_id)
             continue
-        amount = _set_aside(found, need, cost, missing)
-        key = _free_key(keys, f"hold:{need.attempt.job_id}:{need.attempt.number}:{iso(start)}")
-        entries.append(_hold(need, period.pk, amount, key, at=start, now=now))
-    Entry.objects.bulk_create(entries)
+        amount = _top_up(found, one, cost, missing)
+        key = _free_key(keys, f"hold:{one.attempt.job_id}:{one.attempt.number}:{iso(start)}")
+        entries.append(
+            hold_entry(
+                Kind.HOLD, one.attempt, one.budget_id, period.pk, amount, key, at=start, now=now
+            )
+        )
+        entries[-1].run_id = one.run_id
+    write(entries)
     return uncovered
 
 
-def _set_aside(found: Accounts, need: _Need, cost: int, missing: int) -> int:
+def _top_up(found: Accounts, one: Funded, cost: int, missing: int) -> int:
     """Count a top-up; return its amount, which makes good what has run beyond the hold too."""
-    amount = cost + found.running[need.attempt] - found.open_holds[need.attempt]
-    found.set_aside(need.budget_id, missing)
-    found.open_holds[need.attempt] += amount
+    amount = cost + found.running[one.attempt] - found.open_holds[one.attempt]
+    found.set_aside(one.budget_id, missing)
+    found.open_holds[one.attempt] += amount
     return amount
 
 
-def _needs(runs: Iterable[Run]) -> list[_Need]:
-    """Return what each run holds funded now, by run id; runs that hold nothing funded drop out."""
+def _funded(runs: Iterable[Run]) -> list[Funded]:
+    """Return what each run holds funded now, by run id; a run that holds nothing drops out."""
     rows = (
         Holding.objects.filter(run_id__in=sorted(run.pk for run in runs))
         .filter(ended_at=None, funded=True)
@@ -152,17 +190,15 @@ def _needs(runs: Iterable[Run]) -> list[_Need]:
             *("run__pool_id", "mask"),
         )
     )
-    gpus: dict[tuple[int, ...], int] = {}
-    for *ids, mask in rows:
-        gpus[tuple(ids)] = gpus.get(tuple(ids), 0) + mask.bit_count()
-    return [
-        _Need(run_id, Attempt(job_id, number), budget_id, pool_id, total)
-        for (run_id, job_id, number, budget_id, pool_id), total in gpus.items()
-    ]
+    found: dict[int, Funded] = {}
+    for run_id, job_id, number, budget_id, pool_id, mask in rows:
+        gpus = mask.bit_count() + (found[run_id].gpus if run_id in found else 0)
+        found[run_id] = Funded(run_id, Attempt(job_id, number), budget_id, pool_id, gpus)
+    return list(found.values())
 
 
-def _keys_at(needs: list[_Need], start: datetime) -> set[str]:
-    jobs = [need.attempt.job_id for need in needs]
+def _keys_at(funded: list[Funded], start: datetime) -> set[str]:
+    jobs = [one.attempt.job_id for one in funded]
     rows = Entry.objects.filter(kind=Entry.Kind.HOLD, at=start, job_id__in=jobs)
     return set(rows.values_list("key", flat=True))
 
@@ -186,8 +222,8 @@ def release_rest(*, job: Job, attempt: int, at: datetime, now: datetime) -> int:
     at, now = whole(at, "at"), whole(now, "now")
     lock_ledger()
     mine = Attempt(job.pk, attempt)
-    left = {key: amount for key, amount in open_holds([job.pk]).items() if key[0] == mine}
-    return _release(left, {mine: job.budget_id}, "end", at=at, now=now)
+    left = open_holds([job.pk]).get(mine, {})
+    return release_all({mine: left}, {job.pk: job.budget_id}, "end", at=at, now=now)
 
 
 @transaction.atomic
@@ -196,94 +232,52 @@ def sweep_holds(*, now: datetime) -> list[Orphan]:
     now = whole(now, "now")
     lock_ledger()
     orphans = orphan_holds()
-    jobs = Job.objects.select_related("budget").in_bulk({mine.job_id for mine, _ in orphans})
-    budgets = {mine: jobs[mine.job_id].budget_id for mine, _ in orphans}
-    _release(orphans, budgets, f"swept:{iso(now)}", at=now, now=now)
+    jobs = Job.objects.select_related("budget").in_bulk({mine.job_id for mine in orphans})
+    budgets = {pk: job.budget_id for pk, job in jobs.items()}
+    release_all(orphans, budgets, f"swept:{iso(now)}", at=now, now=now)
     return [
-        Orphan(mine.job_id, mine.number, jobs[mine.job_id].budget.path, amount)
-        for (mine, _), amount in orphans.items()
+        Orphan(mine.job_id, mine.number, jobs[mine.job_id].budget.path, sum(left.values()))
+        for mine, left in orphans.items()
     ]
 
 
-def orphan_holds() -> dict[tuple[Attempt, int], int]:
-    """Return the open holds, by (attempt, period id), that no live run or waiting job needs."""
+def orphan_holds() -> OpenHolds:
+    """Return the open holds that no live run and no waiting job needs."""
     found = all_open_holds()
-    jobs = Job.objects.in_bulk({mine.job_id for mine, _ in found})
-    live = set(
-        Run.objects.exclude(state=Run.State.ENDED)
-        .filter(job_id__in=jobs)
-        .values_list("job_id", "number")
-    )
-    return {
-        (mine, period_id): amount
-        for (mine, period_id), amount in found.items()
-        if mine not in live
-        and (jobs[mine.job_id].has_ended or mine.number != jobs[mine.job_id].attempt)
-    }
+    jobs = Job.objects.in_bulk({mine.job_id for mine in found})
+    live = Run.objects.exclude(state=Run.State.ENDED).filter(job_id__in=jobs)
+    needed = {Attempt(*row) for row in live.values_list("job_id", "number")}
+    needed |= {Attempt(pk, job.attempt) for pk, job in jobs.items() if not job.has_ended}
+    return {mine: left for mine, left in found.items() if mine not in needed}
 
 
-def _release(
-    left: dict[tuple[Attempt, int], int],
-    budgets: dict[Attempt, int],
-    reason: str,
-    *,
-    at: datetime,
-    now: datetime,
+def release_all(
+    holds: OpenHolds, budgets: Mapping[int, int], reason: str, *, at: datetime, now: datetime
 ) -> int:
-    jobs = {mine.job_id for mine, _ in left}
+    """Release what is left of some attempts' holds; return how much. ``budgets``: by job id."""
+    jobs = {mine.job_id for mine in holds}
     released = Entry.objects.filter(kind=Entry.Kind.RELEASE, job_id__in=jobs)
-    keys = set(released.filter(key__contains=reason).values_list("key", flat=True))
-    entries = list(_releases(left, budgets, reason, keys, at=at, now=now))
-    Entry.objects.bulk_create(entries)
+    keys = set(released.filter(key__contains=f":{reason}").values_list("key", flat=True))
+    entries = list(_releases(holds, budgets, reason, keys, at=at, now=now))
+    write(entries)
     return sum(entry.amount_mgpus for entry in entries)
 
 
 def _releases(
-    left: dict[tuple[Attempt, int], int],
-    budgets: dict[Attempt, int],
+    holds: OpenHolds,
+    budgets: Mapping[int, int],
     reason: str,
     taken: set[str],
     *,
     at: datetime,
     now: datetime,
 ) -> Iterator[Entry]:
-    """Yield one release per attempt and period; keys count where an attempt has several."""
-    for (mine, period_id), amount in sorted(left.items()):
-        if amount <= 0:
-            continue
-        yield Entry(
-            kind=Entry.Kind.RELEASE,
-            budget_id=budgets[mine],
-            period_id=period_id,
-            at=at,
-            amount_mgpus=amount,
-            job_id=mine.job_id,
-            attempt=mine.number,
-            key=_free_key(taken, f"release:{mine.job_id}:{mine.number}:{reason}"),
-            created_at=now,
-        )
-
-
-def _hold(
-    need: _Need,
-    period_id: int,
-    amount: int,
-    key: str,
-    *,
-    at: datetime,
-    now: datetime,
-    note: str = "",
-) -> Entry:
-    return Entry(
-        kind=Entry.Kind.HOLD,
-        budget_id=need.budget_id,
-        period_id=period_id,
-        at=at,
-        amount_mgpus=amount,
-        job_id=need.attempt.job_id,
-        attempt=need.attempt.number,
-        run_id=need.run_id or None,
-        note=note,
-        key=key,
-        created_at=now,
-    )
+    """Yield one release per attempt and period; keys are numbered where an attempt has several."""
+    for mine, left in sorted(holds.items()):
+        for period_id, amount in sorted(left.items()):
+            if amount > 0:
+                key = _free_key(taken, f"release:{mine.job_id}:{mine.number}:{reason}")
+                budget_id = budgets[mine.job_id]
+                yield hold_entry(
+                    Kind.RELEASE, mine, budget_id, period_id, amount, key, at=at, now=now
+                )

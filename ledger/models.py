@@ -75,9 +75,16 @@ class Entry(models.Model):
             ),
         )
         indexes = (
-            models.Index(fields=["budget", "period", "kind"]),
+            # These two hold all that sums of a period and open holds need, so that neither reads
+            # the table itself.
+            models.Index(
+                fields=["period", "budget", "kind", "amount_mgpus"], name="ledger_entry_sums"
+            ),
+            models.Index(
+                fields=["job", "attempt", "period", "kind", "amount_mgpus"],
+                name="ledger_entry_open_holds",
+            ),
             models.Index(fields=["kind", "timestep"]),
-            models.Index(fields=["job", "attempt", "kind"]),
             models.Index(fields=["run", "kind"]),
         )
 

@@ -8,6 +8,7 @@ from django.db import transaction
 from django.db.models import Max, Sum
 
 from budgets.models import Period
+from ledger.entries import write
 from ledger.figures import segment_bounds
 from ledger.instants import LedgerError, iso, to_seconds, whole
 from ledger.lock import lock_ledger
@@ -31,7 +32,7 @@ def refund_run(*, run: Run, now: datetime, policy: str) -> int:
         raise LedgerError(f"Run {run} did not end by node failure: nothing is refunded.")
     lock_ledger()
     refunds = refunds_of(runs=[run], now=now, policy=policy)
-    Entry.objects.bulk_create(refunds)
+    write(refunds)
     return sum(entry.amount_mgpus for entry in refunds)
 
 

@@ -69,7 +69,7 @@ def segments(*, start: datetime, end: datetime) -> list[Segment]:
     wherever the run's set of GPUs or its funding changes. Three queries.
     """
     start, end = span(start, end)
-    stays = _load(start, end)
+    stays = load_stays(start, end)
     borders = _borders(stays, [to_seconds(at) for at in _period_borders()])
     rates = Rates.load()
     found: list[Segment] = []
@@ -117,7 +117,8 @@ def _gpus(stays: Sequence[Stay], funded: bool, start: int, end: int) -> int:
     )
 
 
-def _load(start: datetime, end: datetime) -> list[Stay]:
+def load_stays(start: datetime, end: datetime) -> list[Stay]:
+    """Return every holding's part inside [start, end), by run. One query."""
     rows = (
         Holding.objects.filter(Q(ended_at=None) | Q(ended_at__gt=start), started_at__lt=end)
         .order_by("run_id", "id")

@@ -7,6 +7,7 @@ from ledger.holds import (
     cover,
     hold_amount,
     place_hold,
+    place_holds,
     release_rest,
     sweep_holds,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "cover",
     "hold_amount",
     "place_hold",
+    "place_holds",
     "refund_run",
     "release_rest",
     "segments",

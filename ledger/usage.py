@@ -33,9 +33,8 @@ def usage_window(*, start: datetime, end: datetime, now: datetime) -> dict[int, 
     window = to_seconds(start), to_seconds(end)
     for charge in at_edge:
         used[charge.budget_id] += _part(charge.amount_mgpus, segment_bounds(charge), window)
-    for segment in uncharged(until=min(end, now)):
-        bounds = to_seconds(segment.start), to_seconds(segment.end)
-        used[segment.budget_id] += _part(segment.amount_mgpus, bounds, window)
+    for part in uncharged(until=min(end, now)):
+        used[part.budget_id] += _part(part.amount_mgpus, (part.start, part.end), window)
     return {budget_id: amount for budget_id, amount in sorted(used.items()) if amount}
 
 

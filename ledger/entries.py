@@ -1,0 +1,77 @@
+"""The shape of entries about holds, and writing many entries at once."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import cache
+from typing import Any, NamedTuple
+
+from django.db import connection
+
+from ledger.models import Entry
+
+
+class Attempt(NamedTuple):
+    """Whose hold it is: one attempt of a job."""
+
+    job_id: int
+    number: int
+
+
+def hold_entry(
+    kind: Entry.Kind,
+    mine: Attempt,
+    budget_id: int,
+    period_id: int,
+    amount: int,
+    key: str,
+    *,
+    at: datetime,
+    now: datetime,
+) -> Entry:
+    """Return a hold or a release, unsaved."""
+    return Entry(
+        kind=kind,
+        budget_id=budget_id,
+        period_id=period_id,
+        at=at,
+        amount_mgpus=amount,
+        job_id=mine.job_id,
+        attempt=mine.number,
+        key=key,
+        created_at=now,
+    )
+
+
+def write(entries: Sequence[Entry]) -> None:
+    """Insert entries in one statement. Raises IntegrityError for a key that is there already.
+
+    A tick writes three for every run: the model's own bulk insert spends ten times as long on
+    preparing values as the database on keeping them. These rows leave without a primary key.
+    """
+    if not entries:
+        return
+    columns, names = _columns()
+    when = cache(connection.ops.adapt_datetimefield_value)
+
+    def row(entry: Entry) -> list[Any]:
+        values = (getattr(entry, name) for name in names)
+        return [when(value) if isinstance(value, datetime) else _plain(value) for value in values]
+
+    table = connection.ops.quote_name(Entry._meta.db_table)
+    places = ", ".join(["%s"] * len(names))
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            f"INSERT INTO {table} ({columns}) VALUES ({places})", [row(entry) for entry in entries]
+        )
+
+
+@cache
+def _columns() -> tuple[str, tuple[str, ...]]:
+    fields = [field for field in Entry._meta.concrete_fields if not field.primary_key]
+    quoted = (connection.ops.quote_name(str(field.column)) for field in fields)
+    return ", ".join(quoted), tuple(field.attname for field in fields)
+
+
+def _plain(value: Any) -> Any:
+    """Choices are strings of a class of their own, which drivers may not know."""
+    return str(value) if isinstance(value, str) else value
