@@ -7,7 +7,7 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import Min, Q
 
-from allocator import admission, alarms, timesteps
+from allocator import admission, alarms, delivery, timesteps
 from clusters.connectors import connector_for
 from clusters.connectors.base import ConnectorError, IdleWindow
 from clusters.models import Cluster
@@ -36,10 +36,12 @@ def close_due(*, at: datetime) -> list[datetime]:
     closed = []
     for start in due(at=at):
         end = start + timesteps.step()
-        parked = _parked(start, end, at)
+        segments = ledger.segments(start=start, end=end)
+        parked = _parked(segments, at)
         with transaction.atomic():
             if not ledger.close_timestep(start=start, end=end, parked=parked, now=at):
                 continue
+            delivery.record(start=start, end=end, segments=segments)
             _cover(end)
         closed.append(start)
     return closed
@@ -105,13 +107,12 @@ def _held_past(boundary: datetime) -> list[Run]:
     return list(runs.distinct().select_related("job", "job__budget", "pool").order_by("id"))
 
 
-def _parked(start: datetime, end: datetime, at: datetime) -> dict[tuple[int, datetime], int]:
+def _parked(segments: list[ledger.Segment], at: datetime) -> dict[tuple[int, datetime], int]:
     """Parked GPU-seconds of each segment, asked of its cluster: key (run id, segment start).
 
     A cluster that can't say counts as busy, with an alarm: a charge is never lost for it.
     """
     by_cluster: dict[int, list[tuple[Run, ledger.Segment]]] = defaultdict(list)
-    segments = ledger.segments(start=start, end=end)
     runs = Run.objects.select_related("pool").in_bulk({s.run_id for s in segments})
     for segment in segments:
         run = runs[segment.run_id]

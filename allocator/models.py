@@ -2,6 +2,8 @@
 
 from django.db import models
 
+from budgets.models import Budget
+from clusters.models import Pool
 from workloads.models import Job
 
 
@@ -93,3 +95,29 @@ class Alarm(models.Model):
 
     def __str__(self) -> str:
         return self.text
+
+
+class Delivery(models.Model):
+    """What a leaf was entitled to, wanted and got in one timestep of one pool, in GPU-seconds.
+
+    Owed is the lesser of entitled and demand; delivered the lesser of funded and owed.
+    """
+
+    timestep = models.DateTimeField()
+    budget = models.ForeignKey(Budget, on_delete=models.PROTECT, related_name="+")
+    pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="+")
+    entitled_gpu_seconds = models.BigIntegerField()
+    demand_gpu_seconds = models.BigIntegerField()
+    funded_gpu_seconds = models.BigIntegerField()
+
+    class Meta:
+        ordering = ("timestep", "budget_id", "pool_id")
+        verbose_name_plural = "deliveries"
+        constraints = (
+            models.UniqueConstraint(
+                fields=["timestep", "budget", "pool"], name="one_delivery_per_timestep"
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.budget_id} in {self.timestep}"

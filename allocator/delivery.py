@@ -1,0 +1,139 @@
+"""Delivered of owed: did each budget get the GPU-time it was entitled to and asked for?
+
+Per pool and timestep, in GPU-seconds of a leaf:
+
+- entitled: effective share × healthy GPU-seconds;
+- demand: held by funded runs + asked by fundable jobs that waited, past their dependencies;
+- owed: the lesser of the two; delivered: the lesser of what funded runs held and owed.
+
+A job that accepts several pools asks where its leaf's entitlement isn't filled yet, pool by pool.
+A leaf and its ancestors are added up, never averaged.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Q
+
+from allocator.models import Delivery
+from budgets import shares
+from clusters import services as clusters
+from ledger.segments import Segment
+from workloads.models import Job
+
+Key = tuple[int, int]  # budget, pool
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """Owed and delivered GPU-seconds; the ratio is None where nothing was owed."""
+
+    owed_gpu_seconds: int = 0
+    delivered_gpu_seconds: int = 0
+
+    @property
+    def per_mille(self) -> int | None:
+        if not self.owed_gpu_seconds:
+            return None
+        return self.delivered_gpu_seconds * 1000 // self.owed_gpu_seconds
+
+
+def record(*, start: datetime, end: datetime, segments: Iterable[Segment]) -> None:
+    """Write a closed timestep's rows; a leaf that wanted nothing in a pool has none there."""
+    entitled = _entitled(start, end)
+    funded: dict[Key, int] = defaultdict(int)
+    for segment in segments:
+        if segment.funded:
+            funded[segment.budget_id, segment.pool_id] += segment.gpu_seconds
+    demand = dict(funded)
+    for job, seconds in _waited(start, end):
+        _ask(demand, entitled, job, seconds * job.gpus)
+    Delivery.objects.bulk_create(
+        (
+            Delivery(
+                timestep=start,
+                budget_id=budget,
+                pool_id=pool,
+                entitled_gpu_seconds=entitled.get((budget, pool), 0),
+                demand_gpu_seconds=wanted,
+                funded_gpu_seconds=funded.get((budget, pool), 0),
+            )
+            for (budget, pool), wanted in sorted(demand.items())
+        ),
+        ignore_conflicts=True,
+    )
+
+
+def summary(*, start: datetime, end: datetime) -> dict[int, Delivered]:
+    """Owed and delivered of every budget over the timesteps that start in [start, end)."""
+    parents = shares.parent_map(at=end)
+    totals: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+    rows = Delivery.objects.filter(timestep__gte=start, timestep__lt=end)
+    for row in rows.iterator():
+        owed = min(row.entitled_gpu_seconds, row.demand_gpu_seconds)
+        step: int | None = row.budget_id
+        while step is not None:
+            totals[step][0] += owed
+            totals[step][1] += min(row.funded_gpu_seconds, owed)
+            step = parents.get(step)
+    return {budget: Delivered(*sums) for budget, sums in totals.items()}
+
+
+def _entitled(start: datetime, end: datetime) -> dict[Key, int]:
+    healthy = clusters.healthy_gpu_seconds(start=start, end=end)
+    return shares.entitled_gpu_seconds(
+        slices=[shares.CapacitySlice(pool, start, end, gpus) for pool, gpus in healthy.items()]
+    )
+
+
+def _waited(start: datetime, end: datetime) -> list[tuple[Job, int]]:
+    """Fundable jobs that waited in [start, end) → seconds of it.
+
+    A job asks from when it was queued until its run was decided on; by choice unfunded, or not
+    affordable, it asks for nothing that is owed. Real time asks what it holds.
+    """
+    waiting = Q(state=Job.State.QUEUED, funded=True, state_since__lt=end)
+    started = Q(runs__decided_at__gte=start, runs__decided_at__lt=end, runs__holdings__funded=True)
+    jobs = Job.objects.filter(waiting | started, submitted_at__lt=end)
+    jobs = jobs.exclude(kind=Job.Kind.REALTIME).exclude(dependencies__in=_unfinished())
+    found = []
+    for job in jobs.distinct().prefetch_related("pools", "runs"):
+        seconds = sum(_overlap(a, b, start, end) for a, b in _waits(job, end))
+        if seconds:
+            found.append((job, seconds))
+    return found
+
+
+def _unfinished():  # type: ignore[no-untyped-def]
+    return Job.objects.exclude(state=Job.State.COMPLETED)
+
+
+def _waits(job: Job, end: datetime) -> list[tuple[datetime, datetime]]:
+    """Spans in which a job was queued, from its runs: submission or the last run's end on."""
+    spans, since = [], job.submitted_at
+    for run in sorted(job.runs.all(), key=lambda run: run.number):
+        spans.append((since, run.decided_at))
+        since = run.ended_at or end
+    if job.state == Job.State.QUEUED:
+        spans.append((since, end))
+    return spans
+
+
+def _overlap(a: datetime, b: datetime, start: datetime, end: datetime) -> int:
+    return max(0, int((min(b, end) - max(a, start)).total_seconds()))
+
+
+def _ask(demand: dict[Key, int], entitled: dict[Key, int], job: Job, gpu_seconds: int) -> None:
+    """Add what a waiting job asked for to its leaf's demand: first where entitlement is left."""
+    named = sorted(pool.pk for pool in job.pools.all())
+    pools = named or sorted({pool for budget, pool in entitled if budget == job.budget_id})
+    for pool in pools:
+        key = (job.budget_id, pool)
+        gap = max(0, entitled.get(key, 0) - demand.get(key, 0))
+        part = min(gap, gpu_seconds)
+        demand[key] = demand.get(key, 0) + part
+        gpu_seconds -= part
+    if gpu_seconds and pools:
+        demand[job.budget_id, pools[0]] += gpu_seconds
