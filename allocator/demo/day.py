@@ -1,0 +1,119 @@
+"""Plays the institute's day with the real cycle, or catches up what was missed since."""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+
+from django.contrib.auth.models import User
+
+from allocator import admission, cycle, playing
+from allocator.demo import institute, people, work
+from allocator.demo.institute import Institute
+from allocator.models import Cycle
+from budgets import services as budgets
+from budgets import shares as reads
+from budgets.models import Budget, ChangeSet
+from clusters.models import Pool
+from ledger import reports
+from ledger import services as ledger
+from workloads.models import Job
+
+Happening = Callable[[datetime], object]
+LEFT_TO_ANVIL = 60 * 3600 * 1000  # 60 credits, in milli-GPU-seconds
+
+
+def play(place: Institute, *, now: datetime) -> Iterator[Cycle]:
+    """Run the cycles that are due up to ``now``, and yield each.
+
+    A day that was broken off goes on where it stopped: submissions have keys, so what was
+    submitted already is not submitted again. After the day, missed timesteps are caught up.
+    """
+    place.cluster.refresh_from_db()
+    reached = place.cluster.observed_until or place.start
+    if reached < place.end:
+        with playing.quietly():
+            arrivals = [a for a in happenings(place) if a.at >= reached]
+            yield from playing.play(start=reached, end=place.end, arrivals=arrivals)
+        return
+    bo = User.objects.get(username="bo")
+    institute.ensure_periods(until=now, since=place.start, author=bo)
+    made = cycle.run(at=now, trigger="catch-up")
+    if made is not None:
+        yield made
+
+
+def happenings(place: Institute) -> list[playing.Arrival]:
+    """Submissions, cancellations, a transfer and a proposal, in order of time."""
+    found = [_at(place, 14 * 3600, _transfer), _at(place, 22 * 3600, _propose)]
+    for ask in work.asks(start=place.start):
+        found.append(_at(place, ask.after_s, _submission(ask)))
+        if ask.cancelled_after_s is not None:
+            found.append(_at(place, ask.after_s + ask.cancelled_after_s, _cancellation(ask)))
+    return sorted(found, key=lambda arrival: arrival.at)
+
+
+def _at(place: Institute, after_s: int, happen: Happening) -> playing.Arrival:
+    return playing.Arrival(place.start + timedelta(seconds=after_s), happen)
+
+
+def _submission(ask: work.Ask) -> Happening:
+    path = f"{institute.ROOT}/{ask.project}"
+
+    def submit(at: datetime) -> Job:
+        return admission.submit(
+            budget=Budget.objects.get(path=path),
+            user=User.objects.get(username=people.submitter(path)),
+            spec=ask.keyed([_known(name).pk for name in ask.waits_for]),
+            now=at,
+        )
+
+    return submit
+
+
+def _cancellation(ask: work.Ask) -> Happening:
+    def cancel(at: datetime) -> Job:
+        job = _known(ask.spec.name)
+        return admission.cancel(job=job, by=job.submitted_by, now=at)
+
+    return cancel
+
+
+def _known(name: str) -> Job:
+    return Job.objects.get(idempotency_key=work.key_of(name))
+
+
+def _transfer(at: datetime) -> None:
+    """Anvil has done most of its work: nearly all that it has left goes to Beacon."""
+    anvil = Budget.objects.get(path="orlo/platform/anvil")
+    amount = reports.spendable(budget=anvil, now=at) - LEFT_TO_ANVIL
+    if amount > 0:
+        ledger.transfer(
+            source=anvil,
+            target=Budget.objects.get(path="orlo/platform/beacon"),
+            amount_mgpus=amount,
+            author=User.objects.get(username="bo"),
+            note="Quantization is done for this quarter, the assistant is not",
+            key="demo:anvil-to-beacon",
+            now=at,
+        )
+
+
+def _propose(at: datetime) -> None:
+    """Marta proposes other shares for tomorrow; nothing changes before they are approved."""
+    root = Budget.objects.get(path=institute.ROOT)
+    if ChangeSet.objects.filter(parent=root, status=ChangeSet.Status.PROPOSED).exists():
+        return
+    head = reads.head(root)
+    shares = {"language": 40_000, "vision": 18_000, "science": 27_000, "platform": 12_000}
+    children = {slug: Budget.objects.get(path=f"{institute.ROOT}/{slug}") for slug in shares}
+    drafted = budgets.draft_change_set(
+        parent=root,
+        shares={children[slug]: share for slug, share in shares.items()},
+        overrides={(children["platform"], Pool.objects.get(slug="b200")): 14_000},
+        reason="Petrel runs out in storm season, Vision is below its plan and says it will stay "
+        "there. Beacon lacks B200 in the evenings.",
+        author=User.objects.get(username="marta"),
+        base_version=head.version if head else 0,
+        effective_at=at.replace(minute=0, second=0) + institute.DAY,
+        now=at,
+    )
+    budgets.propose(change_set=drafted, now=at)

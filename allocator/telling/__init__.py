@@ -1,0 +1,1 @@
+"""What has happened and what is planned, as plain text of at most 100 columns."""
