@@ -46,7 +46,8 @@ def family_problem(name: str, seed: int) -> Problem:
     """One scenario of a family: 24 hours of one hour each."""
     family, rng = FAMILIES[name], Random(f"{name}-{seed}")
     jobs: list[Job] = [
-        _service(rng, f"rt{i}", 24, peak=max(2, sum(family.nodes) // 4)) for i in range(family.services)
+        _service(rng, f"rt{i}", 24, peak=max(2, sum(family.nodes) // 4))
+        for i in range(family.services)
     ]
     for i in range(family.jobs - family.services):
         jobs.append(
@@ -69,7 +70,9 @@ def family_problem(name: str, seed: int) -> Problem:
     )
 
 
-def fleet_problem(*, nodes: int, jobs: int, runs: int = 0, seed: int = 0, horizon: int = 48) -> Problem:
+def fleet_problem(
+    *, nodes: int, jobs: int, runs: int = 0, seed: int = 0, horizon: int = 48
+) -> Problem:
     """A fleet of 8-GPU nodes: 4 programs x 4 projects, waiting jobs, runs under way, 4 services.
 
     Two runs in three are over their protection and may be stopped.

@@ -116,7 +116,7 @@ class Explainer:
     def _behind(self, item: Item, own: Assignment | None, before: int) -> tuple[str, ...]:
         """Jobs decided before that hold the item's block between its earliest and its start."""
         first = own.first_gpu if own is not None else self._nearest_block(self.final, item)
-        if first is None or not before:
+        if first is None:
             return ()
         last, since = first + item.gpus, item.earliest
         until = own.start if own is not None else since + item.length

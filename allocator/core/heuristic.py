@@ -17,7 +17,7 @@ from .layout import Layout, lay_out
 from .plan import Assignment, Preemption
 from .preempt import Preemptor
 from .problem import BatchJob, Problem, RealtimeJob
-from .realtime import Sets, missing, place_service, words_of
+from .realtime import Sets, missing, place_service, stack_services, words_of
 from .turns import Turn, Turns
 
 
@@ -99,22 +99,33 @@ class Construction:
     # 2. real time
 
     def _serve(self) -> None:
+        """All services in one corner where that is free, else one after another."""
         services = sorted(self.problem.realtime, key=lambda s: (not s.funded, -s.priority, s.name))
+        rows = {service.name: self._rows(service) for service in services}
+        stacked = stack_services(services, rows, self.grid.wanted.rows.tolist())
         reserved = {gpu: s.name for s in services for gpu in s.held or ()}
         for service in services:
-            others = [gpu for gpu, name in reserved.items() if name != service.name]
-            sets = self._place_service(service, others)
+            if stacked is not None:
+                sets = stacked[service.name]
+            else:
+                others = [gpu for gpu, name in reserved.items() if name != service.name]
+                sets = self._place_service(service, rows[service.name], others)
             self.placed.realtime[service.name] = sets
-            self._hold_sets(sets)
+            for gpu, word in words_of(sets).items():
+                self.grid.hold_word(gpu, word)
             for gpu in service.held or ():
                 reserved.pop(gpu)
             self._give(service, sum(map(len, sets)), len(sets[0]))
 
-    def _place_service(self, service: RealtimeJob, others: list[int]) -> Sets:
+    def _rows(self, service: RealtimeJob) -> list[int]:
+        """The GPUs it may use, from the top of the grid."""
+        rows = range(self.layout.gpus - 1, -1, -1)
+        if not service.pools:
+            return list(rows)
+        return [gpu for gpu in rows if self.layout.pool_of[gpu] in service.pools]
+
+    def _place_service(self, service: RealtimeJob, rows: list[int], others: list[int]) -> Sets:
         """On free GPUs if they are enough, else where less deserving runs may be stopped."""
-        of = self.layout.pool_of
-        rows = [g for g in range(self.layout.gpus - 1, -1, -1)
-                if not service.pools or of[g] in service.pools]  # fmt: skip
         busy = self._busy(self.grid.wanted.rows.tolist(), others)
         sets = place_service(service, rows, busy)
         if not self.grid.runs or not service.funded or not missing(service, sets):
@@ -146,10 +157,6 @@ class Construction:
             if not missing(service, sets):
                 break
         return sets
-
-    def _hold_sets(self, sets: Sets) -> None:
-        for gpu, word in words_of(sets).items():
-            self.grid.hold_word(gpu, word)
 
     # 3. turns
 

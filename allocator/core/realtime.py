@@ -5,7 +5,7 @@ counted on the identity of GPUs and from the GPUs it holds now. Its GPUs are a s
 first, then GPUs from the top of the grid, so that its troughs leave whole blocks to other work.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from .bits import lowest
 from .problem import RealtimeJob
@@ -26,18 +26,6 @@ def highest_counts(job: RealtimeJob) -> list[int]:
     return most
 
 
-def place_service(job: RealtimeJob, rows: Sequence[int], busy: Sequence[int]) -> Sets:
-    """The service's GPUs per timestep, among `rows` (best first) where `busy` words are clear.
-
-    Serves the most it can: as a stack where that fits, else by moving within its swap cap.
-    """
-    counts = highest_counts(job)
-    stack = _stack(job, rows, busy, counts)
-    if stack is not None:
-        return tuple(tuple(sorted(stack[:count])) for count in counts)
-    return _Walk(job, rows, busy).sets()
-
-
 def missing(job: RealtimeJob, sets: Sets) -> int:
     """GPU-timesteps short of what the service could be given at most."""
     return sum(highest_counts(job)) - sum(map(len, sets))
@@ -52,28 +40,54 @@ def words_of(sets: Sets) -> dict[int, int]:
     return words
 
 
-def _stack(
-    job: RealtimeJob, rows: Sequence[int], busy: Sequence[int], counts: list[int]
-) -> list[int] | None:
-    """One GPU per position, free whenever the count reaches it; None where that can't be."""
-    held = sorted(job.held or (), reverse=True)
-    taken = set(held)
-    spare = [gpu for gpu in rows if gpu not in taken]
-    stack: list[int] = []
-    for position in range(max(max(counts), len(held))):
-        needed = sum(1 << t for t, count in enumerate(counts) if count > position)
-        if position < len(held):
-            gpu: int | None = held[position]
-            if busy[held[position]] & needed:
+def stack_services(
+    services: Sequence[RealtimeJob], rows: Mapping[str, Sequence[int]], busy: Sequence[int]
+) -> dict[str, Sets] | None:
+    """All services as stacks in one corner; None where some GPU is in the way of that.
+
+    Position p of a service is needed whenever its count passes p. Positions needed longest go
+    deepest into the corner, so bases lie together and peaks share the edge, where their troughs are
+    of use to other work. `rows` are each service's GPUs, best first; `busy` words are not free.
+    """
+    words = list(busy)
+    counts = {service.name: highest_counts(service) for service in services}
+    stacks: dict[str, list[int]] = {}
+    open_positions: list[tuple[int, str, int, int]] = []
+    for service in services:
+        held = sorted(service.held or (), reverse=True)
+        stacks[service.name] = held
+        for position in range(max(len(held), *counts[service.name])):
+            needed = _needed(counts[service.name], position)
+            if position >= len(held):
+                open_positions.append((-needed.bit_count(), service.name, position, needed))
+            elif words[held[position]] & needed:
                 return None
-        else:
-            gpu = next((g for g in spare if not busy[g] & needed), None)
+            else:
+                words[held[position]] |= needed
+    for _, name, _, needed in sorted(open_positions):
+        gpu = next((g for g in rows[name] if not words[g] & needed), None)
         if gpu is None:
             return None
-        if position >= len(held):
-            spare.remove(gpu)
-        stack.append(gpu)
-    return stack
+        words[gpu] |= needed
+        stacks[name].append(gpu)
+    return {
+        name: tuple(tuple(sorted(stack[:count])) for count in counts[name])
+        for name, stack in stacks.items()
+    }
+
+
+def _needed(counts: Sequence[int], position: int) -> int:
+    """The word of timesteps in which the count passes the position."""
+    return sum(1 << t for t, count in enumerate(counts) if count > position)
+
+
+def place_service(job: RealtimeJob, rows: Sequence[int], busy: Sequence[int]) -> Sets:
+    """One service's GPUs per timestep, among `rows` (best first) where `busy` words are clear.
+
+    Serves the most it can: as a stack where that fits, else by moving within its swap cap.
+    """
+    stacked = stack_services([job], {job.name: rows}, busy)
+    return _Walk(job, rows, busy).sets() if stacked is None else stacked[job.name]
 
 
 class _Walk:

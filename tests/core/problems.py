@@ -24,7 +24,9 @@ def job(name: str, gpus: int = 1, duration: int = 1, **fields: Any) -> BatchJob:
     return BatchJob(name=name, gpus=gpus, duration=duration, **fields)
 
 
-def run(name: str, first: int, gpus: int, remaining: int, protected: int, **fields: Any) -> BatchJob:
+def run(
+    name: str, first: int, gpus: int, remaining: int, protected: int, **fields: Any
+) -> BatchJob:
     """A run under way."""
     running = Running(first, remaining, protected)
     return job(name, gpus, remaining, running=running, **fields)
@@ -32,7 +34,9 @@ def run(name: str, first: int, gpus: int, remaining: int, protected: int, **fiel
 
 def service(name: str, demand: list[int], swap_cap: int = 1, **fields: Any) -> RealtimeJob:
     """A real-time service of priority 1."""
-    return RealtimeJob(name=name, demand=tuple(demand), swap_cap=swap_cap, **({"priority": 1} | fields))
+    return RealtimeJob(
+        name=name, demand=tuple(demand), swap_cap=swap_cap, **({"priority": 1} | fields)
+    )
 
 
 def problem(*jobs: Job, nodes: tuple[int, ...] = (8,), horizon: int = 4, **fields: Any) -> Problem:
@@ -87,10 +91,14 @@ def _random_tree(rng: Random) -> tuple[BudgetNode, ...]:
     for program in range(rng.randint(1, 3)):
         path = f"org/p{program}"
         shares = rng.choice([0, 10_000, 33_333])
-        nodes.append(BudgetNode(path, "org", shares, rng.randint(0, 10**5), rng.choice([0, 0, 10**5])))
+        nodes.append(
+            BudgetNode(path, "org", shares, rng.randint(0, 10**5), rng.choice([0, 0, 10**5]))
+        )
         for project in range(rng.randint(0, 3)):
             usage = rng.choice([0, rng.randint(0, 10**5)])
-            nodes.append(BudgetNode(f"{path}/{project}", path, rng.choice([0, 20_000, 33_333]), usage))
+            nodes.append(
+                BudgetNode(f"{path}/{project}", path, rng.choice([0, 20_000, 33_333]), usage)
+            )
     return tuple(nodes)
 
 
@@ -143,7 +151,9 @@ def _random_batch(
             running = Running(first, duration, rng.choice([0, 0, rng.randint(0, most), most]))
     arrival = 0 if running else rng.choice([0, 0, 0, rng.randint(0, empty.horizon + 1)])
     kind = rng.choice([Kind.TRAINING, Kind.BATCH_INFERENCE, Kind.QUANTIZATION])
-    return BatchJob(kind=kind, gpus=gpus, duration=duration, arrival=arrival, running=running, **common)
+    return BatchJob(
+        kind=kind, gpus=gpus, duration=duration, arrival=arrival, running=running, **common
+    )
 
 
 def _random_service(

@@ -1,0 +1,243 @@
+"""`solve` on random problems and on every shared scenario: legal, guarded, repeatable, better."""
+
+import importlib.util
+import json
+import statistics
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from random import Random
+from types import ModuleType
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from allocator.core import exact
+from allocator.core.check import check, check_guard, objective
+from allocator.core.plan import Result, Status
+from allocator.core.problem import Problem
+from allocator.core.scenario import parse_problem
+from allocator.core.solve import solve
+from benchmarks.baselines import fifo
+from benchmarks.scenarios import FAMILIES, family_problem, fleet_problem
+from tests.core.problems import job, problem, random_problem, service
+
+ROOT = Path(__file__).parents[2]
+SHARED = ROOT.parent / "shared"
+SCENARIOS = sorted((SHARED / "scenarios").glob("*-*.json"))
+
+
+def _judge() -> ModuleType | None:
+    file = SHARED / "judge" / "check_plan.py"
+    if not file.exists():
+        return None
+    spec = importlib.util.spec_from_file_location("judge", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+JUDGE = _judge()
+
+
+def assert_legal(made: Problem, result: Result) -> None:
+    """By our check, guard included, and by the judge where it is at hand."""
+    assert check(made, result.plan) == ()
+    assert check(made, result.construction) == ()
+    assert check_guard(made, result.plan, result.construction) == ()
+    assert result.objective >= objective(made, result.construction) - 1e-9
+    if JUDGE is not None:
+        verdict = JUDGE.judge(made.to_dict(), result.to_dict(made))
+        assert verdict["violations"] == []
+        assert verdict["objective"] == pytest.approx(result.objective)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.randoms(use_true_random=False))
+def test_every_plan_is_legal_and_repeatable(rng: Random) -> None:
+    made = random_problem(rng)
+    result = solve(made, iterations=4, seed=1)
+    assert_legal(made, result)
+    again = solve(made, iterations=4, seed=1)
+    assert (again.plan, again.reasons) == (result.plan, result.reasons)
+    waiting = {job.name for job in made.batch if job.running is None}
+    assert waiting <= {reason.job for reason in result.reasons}
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.randoms(use_true_random=False))
+def test_the_order_of_nodes_budgets_and_drains_in_the_file_does_not_change_the_value(
+    rng: Random,
+) -> None:
+    made = random_problem(rng)
+    data = made.to_dict()
+    rng.shuffle(data.get("budgets", []))
+    rng.shuffle(data.get("drains", []))
+    shuffled = Problem.from_dict(data)
+    before, after = solve(made, iterations=2), solve(shuffled, iterations=2)
+    assert after.plan == before.plan
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.randoms(use_true_random=False))
+def test_jobs_that_differ_in_value_or_age_may_come_in_any_order(rng: Random) -> None:
+    """Only the last tie-break looks at the file; with distinct priorities nothing does."""
+    data = random_problem(rng).to_dict()
+    for number, row in enumerate(data["jobs"]):
+        row["priority"] = number + 1
+    made = Problem.from_dict(data)
+    rng.shuffle(data["jobs"])
+    shuffled = Problem.from_dict(data)
+    before, after = solve(made, iterations=0), solve(shuffled, iterations=0)
+    assert set(after.plan.assignments) == set(before.plan.assignments)
+    assert after.plan.realtime == before.plan.realtime
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.randoms(use_true_random=False))
+def test_more_passes_are_never_worse(rng: Random) -> None:
+    made = random_problem(rng)
+    values = [solve(made, iterations=count, seed=3).objective for count in (0, 2, 8)]
+    assert values == sorted(values)
+
+
+def test_a_time_limit_of_zero_gives_the_construction() -> None:
+    made = family_problem("mixed-control", 1)
+    result = solve(made, time_limit=0)
+    assert (result.iterations, result.plan) == (0, result.construction)
+    assert_legal(made, result)
+
+
+def test_nothing_to_plan_is_a_plan() -> None:
+    result = solve(problem())
+    assert (result.objective, result.plan.assignments, result.status) == (0, (), "heuristic")
+
+
+@pytest.mark.parametrize(
+    "bad", [{"mode": "magic"}, {"time_limit": -1}, {"time_limit": float("nan")}]
+)
+def test_wrong_arguments_are_refused(bad: dict[str, str | float]) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        solve(problem(), **bad)  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(not SCENARIOS, reason="../shared/scenarios is not here")
+@pytest.mark.parametrize("file", SCENARIOS, ids=lambda file: file.stem)
+def test_every_shared_scenario_is_planned_legally(file: Path) -> None:
+    made = parse_problem(file.read_bytes())
+    assert_legal(made, solve(made, iterations=10))
+
+
+def test_fast_is_worth_more_than_fifo_in_every_family() -> None:
+    for family in FAMILIES:
+        for seed in range(4):
+            made = family_problem(family, seed)
+            result = solve(made)
+            assert_legal(made, result)
+            baseline = fifo(made)
+            assert check(made, baseline) == ()
+            assert result.objective >= objective(made, baseline)
+
+
+@pytest.mark.skipif(not SCENARIOS, reason="../shared/scenarios is not here")
+def test_our_fifo_is_the_published_baseline_and_fast_beats_the_plain_planner() -> None:
+    expected = json.loads((SHARED / "scenarios" / "expected.json").read_text())
+    gains: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for file in SCENARIOS:
+        known = expected.get(file.stem)
+        if known is None:
+            continue
+        made = parse_problem(file.read_bytes())
+        assert objective(made, fifo(made)) == pytest.approx(known["fifo"]["value"], abs=1e-3)
+        value = solve(made).objective
+        assert value <= known["bound"] + 1e-6
+        baseline = known["fifo"]["value"]
+        gains[made.family].append((value / baseline, known["plain"]["value"] / baseline))
+    for family, pairs in gains.items():
+        ours, plain = (statistics.median(values) for values in zip(*pairs, strict=True))
+        assert ours >= plain - 1e-6, family
+
+
+def test_a_fleet_with_budgets_and_runs_is_planned_legally() -> None:
+    made = fleet_problem(nodes=16, jobs=120, runs=40, seed=2)
+    result = solve(made, iterations=2)
+    assert_legal(made, result)
+    assert result.preemptions
+
+
+# Full mode
+
+
+def test_full_mode_proves_the_best_plan_of_a_small_problem() -> None:
+    """Worth by hand: the two halves first (8 x 1), then the whole job (8 x 0.5)."""
+    made = problem(
+        job("whole", 8, 1, priority=1), job("left", 4, 1, priority=2), job("right", 4, 1, priority=2),
+        horizon=2, time_decay=0.5,
+    )  # fmt: skip
+    result = solve(made, mode="full", time_limit=20)
+    assert (result.status, result.objective) == (Status.OPTIMAL, pytest.approx(16 + 4))
+    assert result.bound == pytest.approx(20, abs=1e-4)
+
+
+def test_full_mode_is_legal_bounded_and_never_worse_on_random_problems() -> None:
+    for seed in range(12):
+        made = random_problem(Random(seed))
+        fast = solve(made, iterations=3)
+        full = solve(made, mode="full", time_limit=1, iterations=3)
+        assert_legal(made, full)
+        assert full.objective >= fast.objective
+        if full.bound is not None:
+            assert full.bound >= full.objective - 1e-6
+
+
+def test_full_mode_with_one_worker_and_a_seed_repeats_itself() -> None:
+    made = problem(
+        *(job(f"j{i}", 2 ** (i % 3), 1 + i % 3, priority=1 + i % 2) for i in range(6)),
+        service("s", [1, 2, 2, 1]),
+    )
+    one, other = (solve(made, mode="full", time_limit=60, seed=5) for _ in range(2))
+    assert one.status is other.status is Status.OPTIMAL
+    assert one.plan == other.plan
+    assert_legal(made, one)
+
+
+def test_a_problem_too_large_for_the_model_keeps_fasts_plan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(exact, "MOST_LITERALS", 1)
+    made = family_problem("mixed-control", 1)
+    full, fast = solve(made, mode="full", time_limit=5), solve(made)
+    assert (full.status, full.plan, full.bound) == (Status.TOO_LARGE, fast.plan, None)
+
+
+def test_a_solver_that_fails_is_a_status_with_fasts_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: object) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(exact, "_solver", broken)
+    made = problem(job("a", 2), service("s", [1, 1, 1, 1]))
+    full = solve(made, mode="full", time_limit=5)
+    assert (full.status, full.plan) == (Status.SOLVER_FAILED, solve(made).plan)
+
+
+def test_no_time_for_the_model_is_a_status() -> None:
+    made = family_problem("scale-test", 1)
+    full = solve(made, mode="full", time_limit=0, iterations=0)
+    assert full.status in (Status.NO_SOLUTION, Status.TOO_LARGE)
+    assert_legal(made, full)
+
+
+def test_the_core_needs_no_django_no_clock_and_no_ortools_for_fast_mode() -> None:
+    code = (
+        "import sys; sys.modules['django'] = None; sys.modules['ortools'] = None\n"
+        "import allocator.core.solve, allocator.core.check, allocator.core.fairshare\n"
+        "from benchmarks.scenarios import family_problem\n"
+        "from allocator.core.solve import solve\n"
+        "print(solve(family_problem('mixed-control', 1)).status)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.strip()) == (0, "heuristic"), done.stderr
