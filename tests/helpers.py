@@ -1,0 +1,337 @@
+"""A tiny institute to run cycles in, and what must hold after any cycle whatever happened before.
+
+Nothing here reads a clock. The invariants are worked out from holdings, the simulated cluster's
+memory and the GPU log, never by the code that they judge.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+from django.contrib.auth.models import User
+
+from allocator import admission, cycle, playing
+from allocator.models import Alarm, Cycle
+from budgets.models import Budget, Period
+from clusters.models import Cluster, GpuState, Node, Pool, PoolRate, SimulatedTask
+from ledger import reports
+from ledger.models import ClosedTimestep, Entry
+from tests import factories as make
+from tests.factories import T0, TIMESTEP
+from workloads.models import Holding, Job, Run
+from workloads.specs import JobSpec
+
+CREDIT = 3_600_000  # one GPU-hour at rate 1, in milli-GPU-seconds
+PLENTY = 1_000_000  # credits
+
+
+@dataclass
+class Institute:
+    """One pool of a simulated cluster, a tree of budgets, a period, and somebody who submits."""
+
+    cluster: Cluster
+    pool: Pool
+    nodes: list[Node]
+    tree: dict[str, Budget]
+    period: Period
+    user: User
+    entries: dict[int, tuple[Any, ...]] = field(default_factory=dict)  # as they were last seen
+
+    @property
+    def petrel(self) -> Budget:
+        return self.tree["orlo/science/petrel"]
+
+    @property
+    def auk(self) -> Budget:
+        return self.tree["orlo/science/auk"]
+
+    @property
+    def tern(self) -> Budget:
+        return self.tree["orlo/vision/tern"]
+
+    def submit(self, budget: Budget, at: datetime = T0, **asked: Any) -> Job:
+        """Submit a resumable training job of 8 GPUs for 2 h, protected for 1 h, or as asked.
+
+        ``lasts`` and ``fails_after`` are what the simulated cluster makes of it, in seconds.
+        """
+        behaves = {"duration_s": asked.pop("lasts", asked.get("expected_duration_s", 7200))}
+        if "fails_after" in asked:
+            behaves["fails_after_s"] = asked.pop("fails_after")
+        wanted: dict[str, Any] = {
+            "name": "work",
+            "kind": "training",
+            "gpus": 8,
+            "expected_duration_s": 7200,
+            "minimum_runtime_s": 3600,
+            "resumable": True,
+            "spec": {"simulate": behaves},
+        }
+        return admission.submit(
+            budget=budget, user=self.user, spec=JobSpec(**(wanted | asked)), now=at
+        )
+
+    def serve(self, budget: Budget, at: datetime = T0, **asked: Any) -> Job:
+        """Submit a real-time service of 4 GPUs all day with a swap cap of 4, or as asked."""
+        wanted = {"name": "chat", "kind": "realtime", "profile": (4,) * 24, "swap_cap": 4}
+        spec = JobSpec(**(wanted | asked))  # type: ignore[arg-type]
+        return admission.submit(budget=budget, user=self.user, spec=spec, now=at)
+
+    def check(self, *, at: datetime, settled: bool = True) -> None:
+        """Assert every invariant, and that no entry seen before has changed."""
+        self.entries = assert_invariants(at=at, before=self.entries, settled=settled)
+
+    def cycle(self, at: datetime, trigger: str = "test") -> Cycle:
+        """Run one cycle and assert the invariants."""
+        made = cycle.run(at=at, trigger=trigger)
+        assert made is not None, "another cycle held the lock"
+        self.check(at=at)
+        return made
+
+    def play(
+        self, start: datetime, end: datetime, arrivals: Iterable[playing.Arrival] = ()
+    ) -> list[Cycle]:
+        """Play a span of time on the virtual clock, with the invariants after every cycle."""
+        made = []
+        for one in playing.play(start=start, end=end, arrivals=list(arrivals)):
+            assert one.status == Cycle.Status.COMMITTED, one.problems
+            self.check(at=one.at)
+            made.append(one)
+        assert not Alarm.objects.filter(cleared_at=None).exists()
+        return made
+
+
+def make_institute(
+    *,
+    nodes: int = 2,
+    gpus: int = 8,
+    credits: Mapping[str, int] | int = PLENTY,
+    shares: Mapping[str, int] = make.TREE,
+    **period: Any,
+) -> Institute:
+    """Return an institute; `credits` for each leaf, or by path of leaf."""
+    cluster = make.make_cluster("mainland")
+    pool = make.make_pool("h100", cluster=cluster)
+    tree = make.make_tree(shares)
+    made = Institute(
+        cluster=cluster,
+        pool=pool,
+        nodes=make.make_nodes(pool, nodes, gpus=gpus),
+        tree=tree,
+        period=make.make_period(**period),
+        user=make.someone(),
+    )
+    parents = {path.rpartition("/")[0] for path in tree}
+    for path in [path for path in tree if path not in parents]:
+        grant(tree[path], credits if isinstance(credits, int) else credits.get(path, 0))
+    return made
+
+
+def grant(budget: Budget, credits: int, *, period: Period | None = None, at: datetime = T0) -> None:
+    """Grant credits to a budget and to all above it, as a grant by shares does."""
+    node: Budget | None = budget
+    while node is not None:
+        Entry.objects.create(
+            kind=Entry.Kind.GRANT,
+            budget=node,
+            period=period or Period.objects.get(),
+            at=at,
+            amount_mgpus=credits * CREDIT,
+            author=make.someone(),
+            key=f"grant:test:{node.pk}:{Entry.objects.count()}",
+            created_at=at,
+        )
+        node = node.parent
+
+
+def arrival(at: datetime, happen: Any, *args: Any, **kwargs: Any) -> playing.Arrival:
+    """Something that happens at an instant, told it by the keyword ``at``."""
+    return playing.Arrival(at, lambda now: happen(*args, at=now, **kwargs))
+
+
+def seconds(start: datetime, end: datetime) -> int:
+    return int((end - start).total_seconds())
+
+
+# --- What must hold ------------------------------------------------------------------------------
+
+Seen = dict[int, tuple[Any, ...]]
+
+
+def assert_invariants(
+    *, at: datetime, before: Seen | None = None, settled: bool = True, funds: bool = True
+) -> Seen:
+    """Assert all of them; return the entries as they are, for the next call's ``before``.
+
+    ``settled``: every decision was carried out. ``funds``: no budget has spent what it hadn't.
+    """
+    _no_gpu_is_held_twice()
+    _jobs_and_runs_agree(settled)
+    if settled:
+        _cluster_and_runs_agree()
+    _protection_was_kept()
+    _timesteps_are_closed_without_gaps()
+    _every_second_is_charged_once()
+    _time_is_conserved()
+    _holds_fit_their_jobs()
+    if funds:
+        _nothing_is_overspent(at)
+    return _entries_never_change(before or {})
+
+
+def _no_gpu_is_held_twice() -> None:
+    by_node: dict[int, list[Holding]] = defaultdict(list)
+    for holding in Holding.objects.exclude(started_at=None).order_by("started_at", "id"):
+        if holding.ended_at != holding.started_at:
+            by_node[holding.node_id].append(holding)
+    for holdings in by_node.values():
+        live: list[Holding] = []
+        for holding in holdings:
+            assert holding.started_at is not None
+            since = holding.started_at
+            live = [h for h in live if h.ended_at is None or h.ended_at > since]
+            for other in live:
+                assert not other.mask & holding.mask, f"{other} and {holding} at {since}"
+            live.append(holding)
+
+
+def _jobs_and_runs_agree(settled: bool) -> None:
+    live: dict[int, list[Run]] = defaultdict(list)
+    for run in Run.objects.filter(state__in=Run.LIVE):
+        live[run.job_id].append(run)
+    for job in Job.objects.all():
+        runs = live[job.pk]
+        busy = job.state in (Job.State.STARTING, Job.State.RUNNING)
+        assert len(runs) == (1 if busy else 0), f"{job} is {job.state} and has live runs {runs}"
+        if settled and runs:
+            assert runs[0].state == Run.State.RUNNING, f"{runs[0]} is {runs[0].state}"
+        assert job.has_ended == (job.ended_at is not None), f"{job}: {job.state}, {job.ended_at}"
+    assert not Holding.objects.filter(run__state=Run.State.ENDED, ended_at=None).exists()
+
+
+def _cluster_and_runs_agree() -> None:
+    """What runs at the connector runs here, on the same GPUs, and the other way round."""
+    there = {
+        task.external_id: _merged(task.placements.filter(ended_at=None))
+        for task in SimulatedTask.objects.filter(stopped_at=None)
+    }
+    here = {
+        run.external_id: _merged(run.holdings.filter(ended_at=None))
+        for run in Run.objects.filter(state=Run.State.RUNNING).select_related("job")
+    }
+    assert there == here
+
+
+def _merged(rows: Iterable[Any]) -> dict[int, int]:
+    masks: dict[int, int] = defaultdict(int)
+    for row in rows:
+        assert not masks[row.node_id] & row.mask, f"{row} holds a GPU twice"
+        masks[row.node_id] |= row.mask
+    return dict(masks)
+
+
+def _protection_was_kept() -> None:
+    for run in Run.objects.filter(end_reason=Run.EndReason.PREEMPTED).exclude(ended_at=None):
+        assert run.protected_until is not None
+        assert run.ended_at is not None
+        assert run.ended_at >= run.protected_until, f"{run} was preempted under protection"
+
+
+def _timesteps_are_closed_without_gaps() -> None:
+    closed = list(ClosedTimestep.objects.order_by("start"))
+    for one, following in pairwise(closed):
+        assert one.end == following.start, f"nothing closed from {one.end} to {following.start}"
+    for one in closed:
+        assert seconds(one.start, one.end) == TIMESTEP.total_seconds()
+
+
+def _every_second_is_charged_once() -> None:
+    """Per run, closed timestep and funding: charged GPU-seconds = held ones, at the rate."""
+    held: dict[tuple[int, datetime, bool], int] = defaultdict(int)
+    closed = list(ClosedTimestep.objects.values_list("start", "end"))
+    holdings = list(Holding.objects.exclude(started_at=None))
+    for start, end in closed:
+        for h in holdings:
+            assert h.started_at is not None
+            inside = min(h.ended_at or end, end) - max(h.started_at, start)
+            if inside.total_seconds() > 0:
+                held[h.run_id, start, h.funded] += h.gpus * int(inside.total_seconds())
+    charged: dict[tuple[int, datetime, bool], int] = defaultdict(int)
+    for entry in Entry.objects.filter(kind=Entry.Kind.CHARGE):
+        assert entry.run_id is not None
+        assert entry.timestep is not None
+        charged[entry.run_id, entry.timestep, entry.funded] += entry.gpu_seconds
+        assert entry.amount_mgpus == (entry.gpu_seconds * _rate(entry) if entry.funded else 0)
+    assert dict(charged) == dict(held)
+
+
+def _rate(entry: Entry) -> int:
+    rates = PoolRate.objects.filter(pool_id=entry.pool_id, effective_at__lte=entry.at)
+    rate = rates.order_by("effective_at").last()
+    return rate.rate_per_mille if rate else 1000
+
+
+def _time_is_conserved() -> None:
+    """Per pool and closed timestep: charged + unfunded + free + down = inventory."""
+    logs: dict[int, list[GpuState]] = defaultdict(list)
+    for state in GpuState.objects.order_by("at", "id"):
+        logs[state.node_id].append(state)
+    charged: dict[tuple[int, datetime], int] = defaultdict(int)
+    for pool_id, timestep, amount in Entry.objects.filter(kind=Entry.Kind.CHARGE).values_list(
+        "pool_id", "timestep", "gpu_seconds"
+    ):
+        charged[pool_id, timestep] += amount  # type: ignore[index]
+    nodes = list(Node.objects.all())
+    for closed in ClosedTimestep.objects.all():
+        for pool in Pool.objects.all():
+            inventory = idle = 0
+            for node in [n for n in nodes if n.pool_id == pool.pk]:
+                start = max(closed.start, node.active_from)
+                end = min(closed.end, node.active_until or closed.end)
+                inventory += node.gpus * max(0, seconds(start, end))
+                idle += _free_or_down(logs[node.pk], start, end)
+            held = charged[pool.pk, closed.start]
+            assert held + idle == inventory, f"{pool} in {closed}: {held} + {idle} ≠ {inventory}"
+
+
+def _free_or_down(log: list[GpuState], start: datetime, end: datetime) -> int:
+    total = 0
+    for state, until in zip(log, [s.at for s in log[1:]] + [end], strict=True):
+        inside = seconds(max(start, state.at), min(end, until))
+        total += max(0, inside) * (state.free.bit_count() + state.down.bit_count())
+    return total
+
+
+def _holds_fit_their_jobs() -> None:
+    """No attempt has released more than it held; what nobody will spend is released."""
+    open_holds: dict[tuple[int, int], int] = defaultdict(int)
+    per_period: dict[tuple[int, int, int], int] = defaultdict(int)
+    for entry in Entry.objects.filter(kind__in=("hold", "release")).order_by("id"):
+        sign = 1 if entry.kind == Entry.Kind.HOLD else -1
+        assert entry.job_id is not None
+        open_holds[entry.job_id, entry.attempt] += sign * entry.amount_mgpus
+        per_period[entry.job_id, entry.attempt, entry.period_id] += sign * entry.amount_mgpus
+    assert all(amount >= 0 for amount in per_period.values()), per_period
+    for job in Job.objects.all():
+        for (job_id, attempt), amount in open_holds.items():
+            if job_id == job.pk and (job.has_ended or attempt != job.attempt):
+                assert amount == 0, f"{amount} of {job}, attempt {attempt}, are held for nobody"
+        if job.state == Job.State.QUEUED:
+            assert (open_holds[job.pk, job.attempt] > 0) == job.funded, f"{job} is not {job.funded}"
+
+
+def _nothing_is_overspent(at: datetime) -> None:
+    for period in Period.objects.filter(status=Period.Status.ACTIVE):
+        for budget_id, figures in reports.figures(period=period, now=at).items():
+            claimed = figures.settled_mgpus + figures.in_flight_mgpus + figures.held_mgpus
+            name = Budget.objects.get(pk=budget_id).path
+            assert claimed <= figures.granted_mgpus, f"{name}: {claimed} > {figures.granted_mgpus}"
+
+
+def _entries_never_change(before: Seen) -> Seen:
+    now = {row[0]: row for row in Entry.objects.order_by("id").values_list()}
+    for pk, row in before.items():
+        assert now.get(pk) == row, f"entry {pk} was {row} and is {now.get(pk)}"
+    return now
