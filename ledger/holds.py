@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from django.db import transaction
 
-from budgets.models import Budget, Period
+from budgets.models import Budget
+from budgets.periods import active
 from clusters.models import Pool
 from ledger.entries import Attempt, hold_entry, write
 from ledger.figures import Accounts, OpenHolds, accounts, all_open_holds, open_holds
@@ -55,12 +56,6 @@ class Funded(NamedTuple):
     gpus: int
 
 
-def active_period(at: datetime) -> Period | None:
-    """Return the active period that an instant falls in."""
-    active = Period.objects.filter(status=Period.Status.ACTIVE)
-    return active.filter(starts_at__lte=at, ends_at__gt=at).order_by("pk").first()
-
-
 def hold_amount(*, job: Job, at: datetime) -> int:
     """Return what a job must have set aside before it is funded, in milli-GPU-seconds.
 
@@ -94,7 +89,7 @@ def place_holds(
     if any(amount < 0 for _, amount in wanted):
         raise LedgerError("A hold can't be negative.")
     lock_ledger()
-    period = active_period(now)
+    period = active(now)
     if period is None:
         return [HoldResult(False, amount, 0) for _, amount in wanted]
     found = accounts(period=period, at=now)
@@ -144,7 +139,7 @@ def cover(*, runs: Iterable[Run], start: datetime, end: datetime, now: datetime)
     now = whole(now, "now")
     lock_ledger()
     funded = _funded(runs)
-    period = active_period(start)
+    period = active(start)
     if period is None:
         return {one.run_id for one in funded}
     found = accounts(period=period, at=start, jobs=[one.attempt.job_id for one in funded])

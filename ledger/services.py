@@ -1,6 +1,7 @@
 """The ledger's writers: nothing else writes an Entry."""
 
 from ledger.charges import close_timestep
+from ledger.grants import adjust, grant, transfer
 from ledger.holds import (
     HoldResult,
     Orphan,
@@ -12,6 +13,13 @@ from ledger.holds import (
     sweep_holds,
 )
 from ledger.instants import LedgerError
+from ledger.periods import (
+    PeriodStart,
+    apply_change_set,
+    apply_due_change_sets,
+    close_period,
+    start_period,
+)
 from ledger.refunds import refund_run
 from ledger.segments import Segment, segments
 
@@ -19,14 +27,22 @@ __all__ = [
     "HoldResult",
     "LedgerError",
     "Orphan",
+    "PeriodStart",
     "Segment",
+    "adjust",
+    "apply_change_set",
+    "apply_due_change_sets",
+    "close_period",
     "close_timestep",
     "cover",
+    "grant",
     "hold_amount",
     "place_hold",
     "place_holds",
     "refund_run",
     "release_rest",
     "segments",
+    "start_period",
     "sweep_holds",
+    "transfer",
 ]

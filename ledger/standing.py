@@ -7,8 +7,8 @@ from datetime import datetime
 from django.db.models import F, Q, QuerySet, Sum
 
 from budgets.models import Budget, Period
+from budgets.periods import active
 from ledger.figures import Accounts, accounts, by_epoch
-from ledger.holds import active_period
 from ledger.instants import whole
 from ledger.membership import Membership
 from ledger.models import Entry
@@ -80,7 +80,7 @@ def figures(*, period: Period, now: datetime) -> dict[int, Figures]:
 def spendable(*, budget: Budget, now: datetime) -> int:
     """Return what a budget may still set aside, in milli-GPU-seconds; 0 without a period."""
     now = whole(now, "now")
-    period = active_period(now)
+    period = active(now)
     return accounts(period=period, at=now).spendable(budget.pk) if period else 0
 
 

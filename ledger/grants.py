@@ -1,0 +1,177 @@
+"""Credits given by people: grants, transfers and adjustments. Each has an author and a note."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from budgets.models import Budget, Period
+from budgets.periods import active
+from ledger.figures import Accounts, accounts
+from ledger.instants import LedgerError, iso, whole
+from ledger.lock import lock_ledger
+from ledger.models import Entry
+
+CREDIT = 3_600_000  # milli-GPU-seconds: one GPU-hour at rate 1000 per mille
+
+
+def credits(amount_mgpus: int) -> str:
+    """Return an amount as people read it, in credits with two decimals: '1,234.50'."""
+    sign = "-" if amount_mgpus < 0 else ""
+    hundredths = (abs(amount_mgpus) * 100 + CREDIT // 2) // CREDIT
+    return f"{sign}{hundredths // 100:,}.{hundredths % 100:02d}"
+
+
+@transaction.atomic
+def grant(
+    *, budget: Budget, amount_mgpus: int, author: User, note: str, key: str, now: datetime
+) -> Entry:
+    """Give a budget credits beyond its share, or take some back (negative), in the open period.
+
+    ``key`` names the decision: repeated, it writes nothing and returns the same entry. A budget's
+    granted never falls below what it has settled, in flight and held.
+    """
+    now = whole(now, "now")
+    lock_ledger()
+    unique = f"grant:by-hand:{key}"
+    if (known := _known([unique])) is not None:
+        return _same(known, {budget.pk: amount_mgpus}, key)[0]
+    period = _period(now)
+    if amount_mgpus < 0:
+        refuse_a_fall_below_claims(accounts(period=period, at=now), {budget.pk: amount_mgpus})
+    return _write(Entry.Kind.GRANT, period, {budget.pk: amount_mgpus}, [unique], author, note, now)[
+        0
+    ]
+
+
+@transaction.atomic
+def adjust(
+    *, budget: Budget, amount_mgpus: int, author: User, note: str, key: str, now: datetime
+) -> Entry:
+    """Correct what a budget has settled, up or down, by an entry of the open period."""
+    now = whole(now, "now")
+    lock_ledger()
+    unique = f"adjust:{key}"
+    if (known := _known([unique])) is not None:
+        return _same(known, {budget.pk: amount_mgpus}, key)[0]
+    amounts = {budget.pk: amount_mgpus}
+    return _write(Entry.Kind.ADJUST, _period(now), amounts, [unique], author, note, now)[0]
+
+
+@transaction.atomic
+def transfer(
+    *,
+    source: Budget,
+    target: Budget,
+    amount_mgpus: int,
+    author: User,
+    note: str,
+    key: str,
+    now: datetime,
+) -> list[Entry]:
+    """Move credits from one budget to another in the open period.
+
+    Writes −amount on every node from the source and +amount on every node from the target up to,
+    not including, their common ancestor, so that no ancestor's granted changes. From an ancestor
+    to a budget below it, the credits come out of the ancestor's reserve. Refused where a node's
+    granted would fall below what it has settled, in flight and held. ``key`` as for a grant.
+    """
+    now = whole(now, "now")
+    if amount_mgpus <= 0:
+        raise LedgerError("A transfer needs an amount above 0: swap the budgets to reverse it.")
+    if source == target:
+        raise LedgerError(f"{source.path} can't transfer to itself: choose another budget.")
+    lock_ledger()
+    found = accounts(period=(period := _period(now)), at=now)
+    amounts = _path(found, source, target, amount_mgpus)
+    keys = [f"transfer:{key}:{budget_id}" for budget_id in amounts]
+    if (known := _known(keys)) is not None:
+        return _same(known, amounts, key)
+    _refuse_an_empty_reserve(found, source, amounts)
+    refuse_a_fall_below_claims(found, amounts)
+    return _write(Entry.Kind.TRANSFER, period, amounts, keys, author, note, now)
+
+
+def _path(found: Accounts, source: Budget, target: Budget, amount: int) -> dict[int, int]:
+    """Return what each node on the way gets, by budget id."""
+    down = found.tree.chain(source.pk, found.at)
+    up = found.tree.chain(target.pk, found.at)
+    common = set(down) & set(up)
+    if not common:
+        raise LedgerError(f"{source.path} and {target.path} are in different organisations.")
+    amounts = {node: -amount for node in down if node not in common}
+    return amounts | {node: amount for node in up if node not in common}
+
+
+def _refuse_an_empty_reserve(found: Accounts, source: Budget, amounts: dict[int, int]) -> None:
+    """From an ancestor's reserve comes no more than is in it."""
+    if source.pk in amounts:
+        return
+    needed = max(amounts.values(), default=0)
+    children = found.tree.children(source.pk, found.at)
+    reserve = found.granted[source.pk] - sum(found.granted[child] for child in children)
+    if needed > reserve:
+        raise LedgerError(
+            f"{source.path} has {credits(reserve)} credits in reserve, not {credits(needed)}: "
+            "move less, or take it from one of the budgets below."
+        )
+
+
+def refuse_a_fall_below_claims(found: Accounts, amounts: dict[int, int]) -> None:
+    """Raise LedgerError, naming the node that binds, where granted would fall too low."""
+    falling = {node: amount for node, amount in amounts.items() if amount < 0}
+    short = [node for node in falling if found.free(node) + falling[node] < 0]
+    if short:
+        worst = min(short, key=lambda node: (found.free(node) + falling[node], node))
+        raise LedgerError(
+            f"{Budget.objects.get(pk=worst).path} has {credits(max(0, found.free(worst)))} credits "
+            f"that are neither spent nor set aside, not {credits(-falling[worst])}: move less."
+        )
+
+
+def _known(keys: list[str]) -> list[Entry] | None:
+    return list(Entry.objects.filter(key__in=keys).order_by("pk")) or None
+
+
+def _same(known: list[Entry], amounts: dict[int, int], key: str) -> list[Entry]:
+    """Return what an earlier call wrote; refuse a key that stood for something else."""
+    if {entry.budget_id: entry.amount_mgpus for entry in known} != amounts:
+        raise LedgerError(f"The key {key!r} stands for another decision: give a new one.")
+    return known
+
+
+def _period(now: datetime) -> Period:
+    period = active(now)
+    if period is None:
+        raise LedgerError(f"No period is active at {iso(now)}: start one first.")
+    return period
+
+
+def _write(
+    kind: Entry.Kind,
+    period: Period,
+    amounts: dict[int, int],
+    keys: Iterable[str],
+    author: User,
+    note: str,
+    now: datetime,
+) -> list[Entry]:
+    if not note.strip():
+        raise LedgerError("Give a reason: it stands beside the entry for good.")
+    if any(amount == 0 for amount in amounts.values()):
+        raise LedgerError("Give an amount other than 0.")
+    return [
+        Entry.objects.create(
+            kind=kind,
+            budget_id=budget_id,
+            period=period,
+            at=now,
+            amount_mgpus=amount,
+            author=author,
+            note=note.strip(),
+            key=key,
+            created_at=now,
+        )
+        for (budget_id, amount), key in zip(amounts.items(), keys, strict=True)
+    ]

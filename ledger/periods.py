@@ -1,0 +1,280 @@
+"""Starting and closing periods, and what change sets do to the grants of the active one."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from fractions import Fraction
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import Sum
+
+from budgets import shares
+from budgets.models import WHOLE, ChangeSet, Period, PlannedCapacity
+from budgets.periods import active
+from ledger.entries import Attempt, hold_entry, write
+from ledger.figures import accounts, all_open_holds, closed_until
+from ledger.holds import release_all
+from ledger.instants import LedgerError, iso, to_seconds, whole
+from ledger.lock import lock_ledger
+from ledger.models import Entry
+from workloads.models import Holding, Job
+
+Kind, Status = Entry.Kind, Period.Status
+SECOND = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodStart:
+    """What starting a period wrote, in milli-GPU-seconds by budget id.
+
+    ``moved`` are the attempts whose holds go on into it; ``unfunded`` those that it has no
+    credits for: they have no hold any more.
+    """
+
+    granted: dict[int, int] = field(default_factory=dict)
+    carried: dict[int, int] = field(default_factory=dict)
+    moved: list[Attempt] = field(default_factory=list)
+    unfunded: list[Attempt] = field(default_factory=list)
+
+
+@transaction.atomic
+def start_period(*, period: Period, at: datetime, author: User | None = None) -> PeriodStart:
+    """Start an approved period: write its grants and carry-over, move open holds into it.
+
+    Grant = effective share at its start × planned GPU-seconds × rate, per pool, rounded down.
+    What was set aside in the period before is set aside again here, by job id, as far as it is
+    spendable. Raises LedgerError (nothing is written) for a period that isn't approved, lasts no
+    longer or not yet, has no planned capacity, or carries over from one that isn't charged to
+    its end.
+    """
+    at = whole(at, "at")
+    _check_start(period, at)
+    lock_ledger()
+    if not Period.objects.filter(pk=period.pk, status=Status.APPROVED).update(status=Status.ACTIVE):
+        raise LedgerError(f"{period.name} isn't approved: approve it before it is started.")
+    period.status = Status.ACTIVE
+    previous = _previous(period)
+    grants = list(_grants(period, author, at))
+    carried = list(_carry_over(period, previous, author, at))
+    write([*grants, *carried])
+    moved, unfunded = _move_holds(previous, period, at) if previous else ([], [])
+    for change_set in _taking_effect(after=period.starts_at, until=at):
+        apply_change_set(change_set=change_set, now=at)
+    return PeriodStart(_by_budget(grants), _by_budget(carried), moved, unfunded)
+
+
+@transaction.atomic
+def close_period(*, period: Period, at: datetime) -> None:
+    """Close an active period that is over and charged to its end; from then on it is as it is."""
+    at = whole(at, "at")
+    if at < period.ends_at:
+        raise LedgerError(f"{period.name} ends at {iso(period.ends_at)}: close it then.")
+    lock_ledger()
+    _refuse_uncharged(period)
+    if not Period.objects.filter(pk=period.pk, status=Status.ACTIVE).update(status=Status.CLOSED):
+        raise LedgerError(f"{period.name} isn't active: only an active period is closed.")
+    period.status = Status.CLOSED
+    left = all_open_holds(period=period)
+    jobs = Job.objects.filter(pk__in={mine.job_id for mine in left})
+    budgets = dict(jobs.values_list("pk", "budget_id"))
+    last = period.ends_at - SECOND
+    release_all(left, budgets, f"closed:{period.pk}", at=last, now=at)
+
+
+@transaction.atomic
+def apply_change_set(*, change_set: ChangeSet, now: datetime) -> list[Entry]:
+    """Write what an approved change set moves in the active period's grants; once.
+
+    One entry per affected node: change of effective share × planned GPU-seconds of [effective,
+    end of the period) × rate. A fall stops where granted would drop below what the node has
+    settled, in flight and held. Sets that take effect at one instant count together. An entry of
+    0 on the parent marks the set as applied. Writes nothing for a set that isn't approved, isn't
+    in effect yet, or took effect before the period did (it is in the period's grants).
+    """
+    now = whole(now, "now")
+    at = change_set.effective_at
+    lock_ledger()
+    period = active(now)
+    approved = change_set.status == ChangeSet.Status.APPROVED
+    if period is None or not approved or not period.starts_at < at <= now:
+        return []
+    mark = f"grant:change:{change_set.pk}:"
+    if Entry.objects.filter(key__startswith=mark).exists():
+        return []
+    entries = list(_changed_grants(change_set, period, mark, now))
+    write(entries)
+    return [entry for entry in entries if entry.amount_mgpus]
+
+
+def apply_due_change_sets(*, now: datetime) -> list[Entry]:
+    """Apply every approved change set that has taken effect in the active period."""
+    period = active(whole(now, "now"))
+    if period is None:
+        return []
+    due = _taking_effect(after=period.starts_at, until=now)
+    return [entry for one in due for entry in apply_change_set(change_set=one, now=now)]
+
+
+def _taking_effect(*, after: datetime, until: datetime) -> list[ChangeSet]:
+    sets = ChangeSet.objects.filter(status=ChangeSet.Status.APPROVED)
+    sets = sets.filter(effective_at__gt=after, effective_at__lte=until)
+    marks = Entry.objects.filter(kind=Kind.GRANT, key__startswith="grant:change:", at__gt=after)
+    done = {int(key.split(":")[2]) for key in marks.values_list("key", flat=True)}
+    return [one for one in sets.order_by("effective_at", "pk") if one.pk not in done]
+
+
+def _check_start(period: Period, at: datetime) -> None:
+    if at < period.starts_at:
+        raise LedgerError(f"{period.name} starts at {iso(period.starts_at)}: start it then.")
+    if at >= period.ends_at:
+        raise LedgerError(f"{period.name} ended at {iso(period.ends_at)}: draft a later one.")
+    if not period.capacities.exists():
+        raise LedgerError(f"{period.name} has no planned capacity: plan it before it is started.")
+
+
+def _previous(period: Period) -> Period | None:
+    before = Period.objects.filter(status__in=(Status.ACTIVE, Status.CLOSED))
+    return before.filter(ends_at__lte=period.starts_at).order_by("-ends_at").first()
+
+
+def _grants(period: Period, author: User | None, now: datetime) -> Iterator[Entry]:
+    for planned in period.capacities.select_related("pool").order_by("pool_id"):
+        worth = planned.gpu_seconds * planned.rate_per_mille
+        effective = shares.effective_shares(at=period.starts_at, pool=planned.pool)
+        for budget_id, share in sorted(effective.items()):
+            if amount := int(share * worth):
+                key = f"grant:{period.pk}:{budget_id}:{planned.pool_id}"
+                entry = _entry(Kind.GRANT, budget_id, period, amount, key, author, now)
+                entry.pool_id = planned.pool_id
+                yield entry
+
+
+def _carry_over(
+    period: Period, previous: Period | None, author: User | None, now: datetime
+) -> Iterator[Entry]:
+    """Yield a capped part of what each budget, subtree included, left unspent: never decayed."""
+    if previous is None or not period.carry_over_cap:
+        return
+    _refuse_uncharged(previous)
+    found = accounts(period=previous, at=previous.ends_at - SECOND)
+    for budget_id in found.tree:
+        unspent = max(0, found.granted[budget_id] - found.settled[budget_id])
+        if amount := unspent * period.carry_over_cap // WHOLE:
+            key = f"carry:{period.pk}:{budget_id}"
+            yield _entry(Kind.CARRY, budget_id, period, amount, key, author, now)
+
+
+def _refuse_uncharged(period: Period) -> None:
+    until = closed_until()
+    if until is not None and until >= period.ends_at:
+        return
+    held = Holding.objects.filter(started_at__lt=period.ends_at)
+    if until is not None:
+        held = held.filter(ended_at=None) | held.filter(ended_at__gt=until)
+    if held.exists():
+        raise LedgerError(
+            f"{period.name} isn't charged to its end: close its timesteps up to "
+            f"{iso(period.ends_at)} first."
+        )
+
+
+def _move_holds(
+    previous: Period, period: Period, now: datetime
+) -> tuple[list[Attempt], list[Attempt]]:
+    """Release what is set aside in the period before; set it aside in this one where it fits."""
+    old = accounts(period=previous, at=period.starts_at)
+    new = accounts(period=period, at=period.starts_at)
+    left = all_open_holds(period=previous)
+    jobs = Job.objects.in_bulk({mine.job_id for mine in left})
+    moved, unfunded, entries = [], [], []
+    for mine, by_period in sorted(left.items()):
+        amount = max(0, by_period[previous.pk] - old.running[mine])
+        if not amount:
+            continue
+        budget_id, tail = jobs[mine.job_id].budget_id, f"{mine.job_id}:{mine.number}"
+        place = (mine, budget_id)
+        last = period.starts_at - SECOND
+        key = f"release:{tail}:into:{period.pk}"
+        entries.append(hold_entry(Kind.RELEASE, *place, previous.pk, amount, key, at=last, now=now))
+        if amount > new.spendable(budget_id):
+            unfunded.append(mine)
+            continue
+        new.set_aside(budget_id, amount)
+        moved.append(mine)
+        key, at = f"hold:{tail}:into:{period.pk}", period.starts_at
+        entries.append(hold_entry(Kind.HOLD, *place, period.pk, amount, key, at=at, now=now))
+    write(entries)
+    return moved, unfunded
+
+
+def _changed_grants(
+    change_set: ChangeSet, period: Period, mark: str, now: datetime
+) -> Iterator[Entry]:
+    at = change_set.effective_at
+    found = accounts(period=period, at=now)
+    done = _written(period, at)
+    for budget_id, due in sorted(_moved_by(period, at).items()):
+        amount = due - done.get(budget_id, 0)
+        fall = max(amount, -max(0, found.free(budget_id))) if amount < 0 else amount
+        note = change_set.reason if fall == amount else f"as far as it is free: {change_set.reason}"
+        if fall:
+            key = f"{mark}{budget_id}"
+            entry = _entry(Kind.GRANT, budget_id, period, fall, key, change_set.author, now)
+            entry.at, entry.note = at, note[:300]
+            yield entry
+    key = f"{mark}applied"
+    entry = _entry(Kind.GRANT, change_set.parent_id, period, 0, key, change_set.author, now)
+    entry.at, entry.note = at, change_set.reason[:300]
+    yield entry
+
+
+def _moved_by(period: Period, at: datetime) -> dict[int, int]:
+    """Return what the shares that change at an instant are worth until the period ends."""
+    total = to_seconds(period.ends_at) - to_seconds(period.starts_at)
+    rest = Fraction(to_seconds(period.ends_at) - to_seconds(at), total)
+    moved: dict[int, int] = defaultdict(int)
+    for planned in PlannedCapacity.objects.filter(period=period).select_related("pool"):
+        worth = rest * planned.gpu_seconds * planned.rate_per_mille
+        before = shares.effective_shares(at=at - SECOND, pool=planned.pool)
+        after = shares.effective_shares(at=at, pool=planned.pool)
+        for budget_id in before.keys() | after.keys():
+            new, old = (int(side.get(budget_id, 0) * worth) for side in (after, before))
+            moved[budget_id] += new - old
+    return {budget_id: amount for budget_id, amount in moved.items() if amount}
+
+
+def _written(period: Period, at: datetime) -> dict[int, int]:
+    """Return what sets of the same instant have moved already, by budget id."""
+    entries = Entry.objects.filter(period=period, kind=Kind.GRANT, at=at)
+    entries = entries.filter(key__startswith="grant:change:").order_by()
+    return dict(entries.values_list("budget_id").annotate(total=Sum("amount_mgpus")))
+
+
+def _by_budget(entries: list[Entry]) -> dict[int, int]:
+    total: dict[int, int] = defaultdict(int)
+    for entry in entries:
+        total[entry.budget_id] += entry.amount_mgpus
+    return dict(total)
+
+
+def _entry(
+    kind: Entry.Kind,
+    budget_id: int,
+    period: Period,
+    amount: int,
+    key: str,
+    author: User | None,
+    now: datetime,
+) -> Entry:
+    return Entry(
+        kind=kind,
+        budget_id=budget_id,
+        period_id=period.pk,
+        at=period.starts_at,
+        amount_mgpus=amount,
+        author=author,
+        key=key,
+        created_at=now,
+    )
