@@ -109,10 +109,23 @@ def _resize(connector: Connector, runs: list[Run], at: datetime) -> None:
         blocks = [
             workloads.Block(nodes[pk], mask, funded) for pk, mask, funded in run.job.service.pending
         ]
-        since = connector.resize(run.external_id, placements(blocks), at=at)
+        since = _resized(connector, run, blocks, at)
         with transaction.atomic():
             workloads.resize(run=run, blocks=blocks, at=since)
             Service.objects.filter(pk=run.job.service.pk).update(pending=None)
+
+
+def _resized(
+    connector: Connector, run: Run, blocks: list[workloads.Block], at: datetime
+) -> datetime:
+    """Since when the service has the set; where only its funding changes, the cluster isn't asked."""
+    held = list(run.holdings.filter(ended_at=None).select_related("node"))
+    present = [workloads.Block(h.node, h.mask, h.funded) for h in held]
+    wanted = placements(blocks)
+    if set(placements(present)) == set(wanted):
+        return at
+    since = connector.resize(run.external_id, wanted, at=at)
+    return max([since, *(h.started_at for h in held if h.started_at is not None)])
 
 
 def _growth(run: Run) -> tuple[int, int]:
