@@ -33,7 +33,7 @@ class BudgetRow:
 
     @property
     def share_thousandths(self) -> int | None:
-        return self.node and self.node.thousandths
+        return self.node.thousandths if self.node else None
 
     @property
     def share_overrides(self) -> dict[str, int]:
@@ -43,7 +43,7 @@ class BudgetRow:
 
     @property
     def effective_share(self) -> Fraction | None:
-        return self.node and self.node.effective
+        return self.node.effective if self.node else None
 
     @property
     def effective_thousandths(self) -> int | None:

@@ -17,12 +17,14 @@ from budgets.structure import (
     reactivate_budget,
     rename_budget,
 )
+from budgets.vectors import children_by_slug
 
 __all__ = [
     "Refused",
     "StaleBase",
     "approve",
     "archive_budget",
+    "children_by_slug",
     "create_budget",
     "create_organisation",
     "decline",

@@ -57,6 +57,12 @@ def head(parent: Budget) -> ChangeSet | None:
     return approved.order_by("-version").first()
 
 
+def version(parent: Budget) -> int:
+    """Return the version that a new change set of the parent must be based on; 0 at first."""
+    newest = head(parent)
+    return newest.version if newest else 0
+
+
 def in_force(parent: Budget, *, at: datetime) -> ChangeSet | None:
     """Return the change set whose vector divides the parent at an instant, if it has one."""
     approved = ChangeSet.objects.filter(parent=parent, status=ChangeSet.Status.APPROVED)

@@ -1,6 +1,6 @@
 """The sum rule and the whole-vector rule, on plain integers."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from budgets.models import WHOLE, Budget
 from budgets.refusals import Refused, percent
@@ -20,6 +20,19 @@ def vector_from(
             )
         vector[child.pk][pool.pk] = _thousandths(child, value)
     return vector
+
+
+def children_by_slug(parent: Budget, slugs: Iterable[str]) -> dict[str, Budget]:
+    """Return the parent's children with these slugs; refuses one that it doesn't have."""
+    children = {child.slug: child for child in parent.children.all()}
+    for slug in slugs:
+        if slug not in children:
+            active = sorted(s for s, child in children.items() if child.archived_at is None)
+            raise Refused(
+                "shares",
+                f"{parent.path} has no child {slug!r}: name {', '.join(active) or 'none'}.",
+            )
+    return children
 
 
 def check_names(parent: Budget, vector: Vector, *, expected: set[int]) -> None:

@@ -11,6 +11,8 @@ from difflib import get_close_matches
 from typing import Any
 
 from django.utils.dateparse import parse_datetime
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 LARGEST_INTEGER = 2**31 - 1
@@ -97,6 +99,7 @@ class Json(serializers.JSONField):
         return data
 
 
+@extend_schema_field(OpenApiTypes.DATETIME)
 class Instant(serializers.Field[datetime, Any, str, Any]):
     """An instant in ISO 8601 with a zone, whole seconds; shown in UTC with Z."""
 

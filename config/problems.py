@@ -6,9 +6,11 @@ from typing import Any
 
 from django.core.exceptions import NON_FIELD_ERRORS
 from django.core.exceptions import ValidationError as DjangoValidationError
+from drf_spectacular.utils import extend_schema
 from rest_framework import exceptions
+from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import exception_handler
+from rest_framework.views import APIView, exception_handler
 
 CONTENT_TYPE = "application/problem+json"
 
@@ -22,6 +24,16 @@ class Conflict(exceptions.APIException):
     def __init__(self, sentence: str, **members: Any) -> None:
         super().__init__(sentence)
         self.members = members
+
+
+@extend_schema(exclude=True)
+class NoSuchAddress(APIView):
+    """Answers what no other address of the API does, with a problem object and not a page."""
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        raise exceptions.NotFound(
+            f"There is nothing at {request.path}: /api/v1/docs lists the addresses."
+        )
 
 
 def handler(error: Exception, context: dict[str, Any]) -> Response | None:

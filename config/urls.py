@@ -2,20 +2,39 @@
 
 from django.contrib import admin
 from django.contrib.auth.views import LoginView, LogoutView
-from django.urls import URLPattern, URLResolver, include, path
+from django.urls import URLPattern, URLResolver, include, path, re_path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
-from rest_framework.routers import SimpleRouter
 
+from allocator import api as allocator
+from budgets import api as budgets
+from clusters import api as clusters
+from config import problems
 from config.healthz import healthz
+from workloads import api as workloads
 
-# --- API: viewsets in the router, single endpoints in `api` -------------------------------------
-
-router = SimpleRouter(trailing_slash=False)
+# --- API ----------------------------------------------------------------------------------------
 
 api: list[URLPattern | URLResolver] = [
     path("schema", SpectacularAPIView.as_view(), name="schema"),
     path("docs", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="docs"),
-    *router.urls,
+    path("token/", budgets.SignInForToken.as_view()),
+    path("me/", budgets.Me.as_view()),
+    path("nodes/", clusters.Nodes.as_view()),
+    path("pools/", clusters.Pools.as_view()),
+    path("budgets/", budgets.Tree.as_view()),
+    path("budgets/<path:path>/change-sets/", budgets.ChangeSets.as_view()),
+    path("budgets/<path:path>/", budgets.BudgetDetail.as_view()),
+    path("change-sets/<int:pk>/approve/", budgets.ApproveChangeSet.as_view()),
+    path("change-sets/<int:pk>/decline/", budgets.DeclineChangeSet.as_view()),
+    path("jobs/", workloads.Jobs.as_view()),
+    path("jobs/<int:pk>/", workloads.JobDetail.as_view()),
+    path("jobs/<int:pk>/cancel/", workloads.CancelJob.as_view()),
+    path("plan/", allocator.Plan.as_view()),
+    path("cycles/", allocator.Cycles.as_view()),
+    path("cycles/<int:pk>/", allocator.CycleDetail.as_view()),
+    path("cycles/<int:pk>/snapshot/", allocator.CycleSnapshot.as_view()),
+    path("cycles/<int:pk>/plan/", allocator.CyclePlan.as_view()),
+    re_path(r"^.*/$", problems.NoSuchAddress.as_view()),
 ]
 
 # --- Pages --------------------------------------------------------------------------------------

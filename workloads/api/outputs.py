@@ -1,0 +1,156 @@
+"""What the API shows of jobs, runs and what they held.
+
+The framework takes declared fields off the class, so that one called `data` hides no attribute:
+hence the ignored assignments.
+"""
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from budgets.access import redacted
+from config.fields import Instant
+from forecasting.models import Forecast
+from workloads.models import Holding, Job, JobEvent, Run, Service
+
+
+class RangeOut(serializers.Serializer[Any]):
+    """The 10th, 50th and 90th percentile of the whole duration, in seconds."""
+
+    p10_s = serializers.IntegerField(source="estimate_p10_s")
+    p50_s = serializers.IntegerField(source="estimate_p50_s")
+    p90_s = serializers.IntegerField(source="estimate_p90_s")
+
+
+class WaitOut(serializers.Serializer[Any]):
+    """Why a job waits: the rule that binds, its particulars, and when it may start."""
+
+    rule = serializers.CharField()
+    data = serializers.SerializerMethodField()  # type: ignore[assignment]
+    start_low = Instant(allow_null=True)
+    start_likely = Instant(allow_null=True)
+    start_high = Instant(allow_null=True)
+    cycle = serializers.IntegerField(source="cycle_id")
+
+    def get_data(self, outlook: Any) -> dict[str, Any]:
+        return redacted(self.context["held"], outlook.data)
+
+
+class JobOut(serializers.ModelSerializer[Job]):
+    """A line of the list of jobs."""
+
+    budget = serializers.CharField(source="budget.path")
+    submitted_by = serializers.CharField(source="submitted_by.username")
+    submitted_at = Instant()
+    state_since = Instant()
+    ended_at = Instant(allow_null=True)
+    cancel_requested_at = Instant(allow_null=True)
+    pools = serializers.SerializerMethodField()
+    estimate = RangeOut(source="*")
+    waits = serializers.SerializerMethodField(help_text="The rule that binds, while it waits")
+
+    class Meta:
+        model = Job
+        fields = (
+            *("id", "name", "budget", "kind", "state", "state_since", "gpus", "pools"),
+            *("submitted_by", "submitted_at", "ended_at", "cancel_requested_at"),
+            *("minimum_runtime_s", "time_limit_s", "expected_duration_s", "resumable"),
+            *("urgency", "when_unfunded", "funded", "attempt", "estimate", "waits"),
+        )
+
+    def get_pools(self, job: Job) -> list[str]:
+        return [pool.slug for pool in job.pools.all()]
+
+    def get_waits(self, job: Job) -> str | None:
+        outlook = getattr(job, "outlook", None)
+        return outlook.rule if outlook is not None else None
+
+
+class HoldingOut(serializers.ModelSerializer[Holding]):
+    """GPUs of one node, by their number in it."""
+
+    node = serializers.CharField(source="node.name")
+    gpus = serializers.SerializerMethodField()
+    started_at = Instant(allow_null=True)
+    ended_at = Instant(allow_null=True)
+
+    class Meta:
+        model = Holding
+        fields = ("node", "gpus", "funded", "started_at", "ended_at")
+
+    def get_gpus(self, holding: Holding) -> list[int]:
+        return [bit for bit in range(holding.mask.bit_length()) if holding.mask >> bit & 1]
+
+
+class RunOut(serializers.ModelSerializer[Run]):
+    pool = serializers.CharField(source="pool.slug")
+    decided_at = Instant()
+    started_at = Instant(allow_null=True)
+    protected_until = Instant(allow_null=True)
+    ended_at = Instant(allow_null=True)
+    holdings = HoldingOut(many=True)
+
+    class Meta:
+        model = Run
+        fields = (
+            *("number", "pool", "state", "decided_at", "started_at", "protected_until"),
+            *("ended_at", "end_reason", "holdings"),
+        )
+
+
+class EventOut(serializers.ModelSerializer[JobEvent]):
+    at = Instant()
+    run = serializers.IntegerField(source="run.number", default=None, allow_null=True)
+    actor = serializers.CharField(source="actor.username", default=None, allow_null=True)
+    data = serializers.SerializerMethodField()  # type: ignore[assignment]
+
+    class Meta:
+        model = JobEvent
+        fields = ("at", "kind", "run", "actor", "data")
+
+    def get_data(self, event: JobEvent) -> dict[str, Any]:
+        return redacted(self.context["held"], event.data)
+
+
+class ForecastOut(serializers.ModelSerializer[Forecast]):
+    made_at = Instant()
+
+    class Meta:
+        model = Forecast
+        fields = ("made_at", "method", "version", "reasons", "p10_s", "p50_s", "p90_s", "actual_s")
+
+
+class ServiceOut(serializers.ModelSerializer[Service]):
+    class Meta:
+        model = Service
+        fields = ("profile", "step_minutes", "time_zone", "swap_cap")
+
+
+class JobDetailOut(JobOut):
+    """A job with all that is known of it."""
+
+    dependencies = serializers.PrimaryKeyRelatedField[Job](many=True, read_only=True)
+    service = serializers.SerializerMethodField()
+    runs = RunOut(many=True)
+    outlook = serializers.SerializerMethodField()
+    forecasts = ForecastOut(many=True)
+    events = EventOut(many=True)
+
+    class Meta(JobOut.Meta):
+        fields = (  # type: ignore[assignment]
+            *JobOut.Meta.fields,
+            *("command", "spec", "dependencies", "idempotency_key", "progress_s", "service"),
+            *("runs", "outlook", "forecasts", "events"),
+        )
+
+    @extend_schema_field(ServiceOut(allow_null=True))
+    def get_service(self, job: Job) -> dict[str, Any] | None:
+        return dict(ServiceOut(job.service).data) if job.is_realtime else None
+
+    @extend_schema_field(WaitOut(allow_null=True))
+    def get_outlook(self, job: Job) -> dict[str, Any] | None:
+        outlook = getattr(job, "outlook", None)
+        if outlook is None:
+            return None
+        return WaitOut(context=self.context).to_representation(outlook)

@@ -1,0 +1,152 @@
+"""Jobs: submit, list, show, cancel."""
+
+from typing import Any, cast
+
+from django.contrib.auth.models import User
+from django.db.models import QuerySet
+from django.http import Http404
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.exceptions import PermissionDenied, ValidationError
+from rest_framework.generics import ListAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from allocator import admission
+from budgets.access import Action, Standing, standing, visible, visible_q
+from budgets.models import Budget
+from config.clock import now
+from config.fields import Text
+from config.problems import Conflict
+from workloads.api import rows
+from workloads.api.inputs import JobIn, JobQuery, spec_from
+from workloads.api.outputs import JobDetailOut, JobOut
+from workloads.models import Job
+from workloads.specs import JobSpec
+
+
+class Jobs(ListAPIView[Job]):
+    """The jobs one may see, the newest first; and new ones."""
+
+    serializer_class = JobOut
+    filter_backends = ()
+
+    def get_queryset(self) -> QuerySet[Job]:
+        if getattr(self, "swagger_fake_view", False):
+            return Job.objects.none()
+        query = self.request.query_params
+        states = {"state": query.getlist("state")} if "state" in query else {}
+        asked = JobQuery(data=query.dict() | states)
+        asked.is_valid(raise_exception=True)
+        given = asked.validated_data
+        jobs = rows.for_list(Job.objects.filter(visible_q(self.request.user, "budget__")))
+        if "budget" in given:
+            jobs = rows.in_subtree(jobs, given["budget"])
+        if given.get("state"):
+            jobs = jobs.filter(state__in=given["state"])
+        return jobs.filter(submitted_by=_person(self.request)) if given["mine"] else jobs
+
+    @extend_schema(parameters=[JobQuery])
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        return super().get(request, *args, **kwargs)
+
+    @extend_schema(
+        request=JobIn,
+        responses={200: JobDetailOut, 201: JobDetailOut},
+        parameters=[OpenApiParameter("Idempotency-Key", str, OpenApiParameter.HEADER)],
+    )
+    def post(self, request: Request) -> Response:
+        """Submit a job: 201, or 200 with the job that the same key submitted before."""
+        asked = JobIn(data=request.data)
+        asked.is_valid(raise_exception=True)
+        given = dict(asked.validated_data)
+        user, budget = _person(request), _budget(request, given.pop("budget"))
+        spec = spec_from(given | _key(request, given))
+        _check_dependencies(user, spec)
+        known = rows.by_key(user, spec.idempotency_key)
+        try:
+            job = admission.submit(budget=budget, user=user, spec=spec, now=now())
+        except admission.AdmissionError as error:
+            raise ValidationError(
+                {name: [text] for name, text in error.problems.items()}
+            ) from error
+        except admission.KeyReused as error:
+            raise Conflict(str(error), job=error.job.pk) from error
+        return _detail(request, job.pk, status=201 if known is None else 200)
+
+
+class JobDetail(APIView):
+    """One job with its runs, what they held, its charges, why it waits, and its story."""
+
+    @extend_schema(responses=JobDetailOut)
+    def get(self, request: Request, pk: int) -> Response:
+        return _detail(request, _job(request, pk).pk)
+
+
+class CancelJob(APIView):
+    """Cancel a job: at once while it waits, at the next cycle while it runs."""
+
+    @extend_schema(request=None, responses=JobDetailOut)
+    def post(self, request: Request, pk: int) -> Response:
+        job = _job(request, pk)
+        user = _person(request)
+        if not _may_cancel(standing(user), user, job):
+            raise PermissionDenied(
+                "You may cancel your own jobs; ask the budget's manager for others'."
+            )
+        admission.cancel(job=job, by=user, now=now())
+        return _detail(request, pk)
+
+
+def _person(request: Request) -> User:
+    return cast(User, request.user)  # every view here wants someone signed in
+
+
+def _job(request: Request, pk: int) -> Job:
+    jobs = Job.objects.filter(visible_q(request.user, "budget__"), pk=pk)
+    job = jobs.select_related("budget").first()
+    if job is None:
+        raise Http404("There is no such job, or none that you may see.")
+    return job
+
+
+def _detail(request: Request, pk: int, status: int = 200) -> Response:
+    job = rows.for_detail(Job.objects.all()).get(pk=pk)
+    context = {"held": standing(request.user), "now": now()}
+    return Response(JobDetailOut(job, context=context).data, status=status)
+
+
+def _budget(request: Request, path: str) -> Budget:
+    budget = visible(request.user).filter(path=path).first()
+    if budget is None:
+        raise ValidationError({"budget": ["There is no such budget, or none that you may see."]})
+    if not standing(request.user).can(Action.SUBMIT, path):
+        raise PermissionDenied(f"You may see {path}, but not submit to it: ask its manager.")
+    return budget
+
+
+def _key(request: Request, given: dict[str, Any]) -> dict[str, str]:
+    """The idempotency key of the header, where there is one."""
+    header = request.headers.get("Idempotency-Key")
+    if header is None:
+        return {}
+    if given.get("idempotency_key") not in (None, header):
+        raise ValidationError(
+            {"idempotency_key": ["It differs from the header Idempotency-Key: send one of them."]}
+        )
+    return {"idempotency_key": Text().run_validation(header)}
+
+
+def _check_dependencies(user: User, spec: JobSpec) -> None:
+    """A job that one may not see is no job to depend on, nor is its number confirmed."""
+    seen = Job.objects.filter(visible_q(user, "budget__"), pk__in=spec.dependencies)
+    missing = set(spec.dependencies) - set(seen.values_list("pk", flat=True))
+    if missing:
+        raise ValidationError(
+            {"dependencies": [f"There is no job {min(missing)}, or none that you may see."]}
+        )
+
+
+def _may_cancel(held: Standing, user: User, job: Job) -> bool:
+    own = job.submitted_by_id == user.pk and held.can(Action.CANCEL_OWN, job.budget.path)
+    return own or held.can(Action.CANCEL_ANY, job.budget.path)
