@@ -35,15 +35,16 @@ def smear(words: Words, length: int) -> Words:
 class Busy:
     """The grid's busy cells as words per GPU and per block."""
 
-    def __init__(self, layout: Layout, rows: Words) -> None:
+    def __init__(self, layout: Layout, rows: Words, sizes: tuple[int, ...] | None = None) -> None:
         self.layout = layout
         self.rows = rows.copy()
+        self.sizes = layout.sizes if sizes is None else sizes
         self.blocks: dict[int, Words] = {}
         self._build()
 
     def _build(self) -> None:
         words, wide = self.rows, 1
-        for size in self.layout.sizes:
+        for size in self.sizes:
             while wide < size:
                 words = words[:-wide] | words[wide:]
                 wide *= 2
@@ -52,7 +53,7 @@ class Busy:
     def copy(self) -> "Busy":
         """An independent copy, cheaper than building anew."""
         twin = Busy.__new__(Busy)
-        twin.layout = self.layout
+        twin.layout, twin.sizes = self.layout, self.sizes
         twin.rows = self.rows.copy()
         twin.blocks = {size: words.copy() for size, words in self.blocks.items()}
         return twin

@@ -6,7 +6,7 @@ import numpy as np
 
 from .bits import Busy, lowest, span, union
 from .items import Item, Run, allowed_starts
-from .layout import Layout, Words
+from .layout import NONE, Layout, Words
 from .problem import Problem
 
 
@@ -18,14 +18,14 @@ class Grid:
         self.problem = problem
         self.layout = layout
         self.taken = Busy(layout, rows)
-        self.runs = list(runs)  # those whose turn has not come
-        self.wanted = Busy(layout, self._with_wishes(self.runs)) if self.runs else self.taken
-
-    def _with_wishes(self, runs: Iterable[Run]) -> Words:
-        rows = self.taken.rows.copy()
-        for run in runs:
-            rows[run.rows] |= np.uint64(run.wish)
-        return rows
+        self.runs = list(runs)
+        self.waiting = len(self.runs)  # how many have not had their turn
+        self.owner = np.full(layout.gpus, len(self.runs), dtype=np.int64)  # index of a GPU's run
+        self._wishes = np.zeros(layout.gpus, dtype=np.uint64)
+        for index, run in enumerate(self.runs):
+            self.owner[run.rows] = index
+            self._wishes[run.rows] = np.uint64(run.wish)
+        self.wanted = Busy(layout, rows | self._wishes) if self.runs else self.taken
 
     def earliest(self, item: Item) -> tuple[int, int] | None:
         """(timestep, first GPU) of the item's earliest start without stopping anything."""
@@ -52,12 +52,14 @@ class Grid:
         """
         busy = union(self.taken.rows[run.rows]) & span(run.protected, run.until)
         end = lowest(busy) if busy else run.until
-        self.runs.remove(run)
+        run.had_turn = True
+        self.waiting -= 1
+        self._wishes[run.rows] = NONE
         self.hold(run.first, run.job.gpus, run.protected, end)
-        if end < run.until and self.runs:
-            self.wanted.replace(self._with_wishes(self.runs))
-        if not self.runs:
+        if not self.waiting:
             self.wanted = self.taken
+        elif end < run.until:
+            self.wanted.replace(self.taken.rows | self._wishes)
         return end
 
     def yield_to(self, victims: Iterable[Run], t: int, preemptor: str) -> None:
@@ -65,8 +67,19 @@ class Grid:
         for run in victims:
             run.until = max(run.protected, min(run.until, t))
             run.stopped_for = preemptor
-        self.wanted.replace(self._with_wishes(self.runs))
+            self._wishes[run.rows] = np.uint64(run.wish)
+        self.wanted.replace(self.taken.rows | self._wishes)
 
-    def against(self, keep: Iterable[Run]) -> Busy:
-        """What is busy if only the runs in `keep` are respected."""
-        return Busy(self.layout, self._with_wishes(keep))
+    def without(self, victims: Iterable[Run]) -> Words:
+        """Per GPU: what is busy if the victims' wishes are not respected."""
+        ignored = np.zeros(len(self.runs) + 1, dtype=np.bool_)
+        ignored[[run.index for run in victims]] = True
+        return self.taken.rows | np.where(ignored[self.owner], NONE, self._wishes)
+
+    def wishing(self, first: int, gpus: int, word: int) -> list[Run]:
+        """The runs that wish for one of the GPUs in the word's timesteps."""
+        indices = set(self.owner[first : first + gpus].tolist())
+        indices.discard(len(self.runs))
+        return [
+            run for i in sorted(indices) if not (run := self.runs[i]).had_turn and run.wish & word
+        ]

@@ -64,11 +64,11 @@ class Construction:
 
     def _pin(self) -> list[Run]:
         """Protected time is taken; returns the runs that want more than that."""
-        runs = []
+        runs: list[Run] = []
         for order, job in enumerate(self.problem.jobs):
             if not isinstance(job, BatchJob) or job.running is None:
                 continue
-            run = self._run(job, order)
+            run = self._run(job, order, len(runs))
             self._pinned[run.rows] |= np.uint64(span(0, run.protected))
             self._give(job, job.gpus * run.protected, job.gpus if run.protected else 0)
             if run.protected < min(job.running.remaining, self.problem.horizon):
@@ -78,14 +78,14 @@ class Construction:
                 self.fixed.add(job.name)
         return runs
 
-    def _run(self, job: BatchJob, order: int) -> Run:
+    def _run(self, job: BatchJob, order: int, index: int) -> Run:
         assert job.running is not None
         first, horizon = job.running.first_gpu, self.problem.horizon
         protected = min(job.running.protected, horizon)
         later = union(self.layout.drained[first : first + job.gpus])
         drained = lowest(later) if later else 64
         until = max(protected, min(job.running.remaining, horizon, drained))
-        return Run(job, order, self._leaf(job), first, protected, until, drained)
+        return Run(job, order, self._leaf(job), first, protected, until, index)
 
     def _assign(self, name: str, first: int, gpus: int, start: int, end: int) -> None:
         self.placed.assignments.append(Assignment(name, first, gpus, start, end))
@@ -128,7 +128,7 @@ class Construction:
         """On free GPUs if they are enough, else where less deserving runs may be stopped."""
         busy = self._busy(self.grid.wanted.rows.tolist(), others)
         sets = place_service(service, rows, busy)
-        if not self.grid.runs or not service.funded or not missing(service, sets):
+        if not self.grid.waiting or not service.funded or not missing(service, sets):
             return sets
         return self._stop_for(service, rows, others, sets)
 
@@ -144,8 +144,7 @@ class Construction:
         """Let the service grow onto runs it may stop, one after another, until it has enough."""
         leaf = self._leaf(service)
         for victim in self.preemptor.victims_for_service(leaf, service.pools):
-            kept = [run for run in self.grid.runs if run is not victim]
-            busy = self._busy(self.grid.against(kept).rows.tolist(), others)
+            busy = self._busy(self.grid.without([victim]).tolist(), others)
             wider = place_service(service, rows, busy)
             t = _first_use(wider, victim)
             if missing(service, wider) >= missing(service, sets) or t is None:

@@ -49,8 +49,9 @@ class Run:
     first: int
     protected: int
     until: int
-    drained: int  # the first drained timestep of its block, or 64
+    index: int  # among the runs that may be stopped
     stopped_for: str | None = None
+    had_turn: bool = False
 
     @property
     def rows(self) -> slice:

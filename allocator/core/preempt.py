@@ -9,7 +9,7 @@ always one block.
 
 from collections.abc import Iterable, Sequence
 
-from .bits import lowest, span, starts_at, union
+from .bits import Busy, lowest, span, starts_at, union
 from .grid import Grid
 from .items import Item, Run, Settings, allowed_starts
 from .plan import Preemption
@@ -28,18 +28,21 @@ class Preemptor:
         self.settings = settings
         self.record: list[Preemption] = []
         self._stopped: dict[tuple[str, int], int] = {}  # (pool, timestep) -> GPUs
-        self._ranks = turns.ranks() if grid.runs else []
+        ranks = turns.ranks() if grid.runs else []
+        self._by_desert = sorted(
+            grid.runs,
+            key=lambda run: (run.job.funded, -ranks[run.leaf], run.job.priority, run.order),
+        )
 
     def block_for(self, item: Item, before: int) -> tuple[int, int, list[Run]] | None:
         """(timestep < before, first GPU, victims) of the earliest start that stops runs."""
-        if not (item.funded and self.grid.runs) or item.is_rest:
+        if not (item.funded and self.grid.waiting) or item.is_rest:
             return None
         victims = self._victims(item.leaf, item.gpus)
         if not victims:
             return None
-        kept = [run for run in self.grid.runs if run not in victims]
         allowed = allowed_starts(self.grid.problem, item) & span(0, before)
-        busy = self.grid.against(kept)
+        busy = Busy(self.grid.layout, self.grid.without(victims), (item.gpus,))
         free = busy.free_starts(item.gpus, item.length, allowed, item.pools)
         found = union(free)
         for _ in range(TRIES):
@@ -58,7 +61,8 @@ class Preemptor:
         seconds = self.grid.problem.timestep_seconds
         may: dict[tuple[int, int], bool] = {}
         found = []
-        for run in self.grid.runs:
+        self._by_desert = [run for run in self._by_desert if not run.had_turn]
+        for run in self._by_desert:
             if run.job.funded:
                 keeps = self._keeps(run)
                 key = run.leaf, keeps
@@ -67,35 +71,25 @@ class Preemptor:
                 if not may[key]:
                     continue
             found.append(run)
-        return sorted(found, key=self._desert)
+        return found
 
     def _keeps(self, run: Run) -> int:
         """GPU-seconds the run would add to its leaf's first timestep, if they don't count yet."""
         return 0 if run.protected else run.job.gpus * self.grid.problem.timestep_seconds
-
-    def _desert(self, run: Run) -> tuple[bool, int, float, int]:
-        """Sorts runs by how little they deserve to stay."""
-        return run.job.funded, -self._ranks[run.leaf], run.job.priority, run.order
 
     def _best(
         self, item: Item, t: int, blocks: Sequence[int], victims: Sequence[Run]
     ) -> tuple[int, list[Run]] | None:
         """The block whose victims deserve least, then lose least."""
         word = span(t, t + item.length)
-        place = {run.job.name: i for i, run in enumerate(victims)}
+        place = {run.index: i for i, run in enumerate(victims)}
         best: tuple[tuple[bool, int, int, int], list[Run]] | None = None
         for first in blocks:
-            hit = [
-                run
-                for run in victims
-                if run.first < first + item.gpus
-                and first < run.first + run.job.gpus
-                and run.wish & word
-            ]
+            hit = self.grid.wishing(first, item.gpus, word)
             if not self._within_limit(hit, t):
                 continue
             lost = sum(run.job.gpus for run in hit)
-            worst = max((place[run.job.name] for run in hit), default=-1)
+            worst = max((place[run.index] for run in hit), default=-1)
             key = any(run.job.funded for run in hit), worst, lost, first
             if best is None or key < best[0]:
                 best = key, hit

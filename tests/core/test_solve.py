@@ -175,7 +175,8 @@ def test_a_fleet_with_budgets_and_runs_is_planned_legally() -> None:
 def test_full_mode_proves_the_best_plan_of_a_small_problem() -> None:
     """Worth by hand: the two halves first (8 x 1), then the whole job (8 x 0.5)."""
     made = problem(
-        job("whole", 8, 1, priority=1), job("left", 4, 1, priority=2), job("right", 4, 1, priority=2),
+        job("whole", 8, 1, priority=1), job("left", 4, 1, priority=2),
+        job("right", 4, 1, priority=2),
         horizon=2, time_decay=0.5,
     )  # fmt: skip
     result = solve(made, mode="full", time_limit=20)

@@ -1,0 +1,145 @@
+"""`plan` and `fairshare`: a file in, a file out; bad input is one line, exit 2, nothing written."""
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from allocator.core.check import check
+from allocator.core.plan import Plan
+from benchmarks.scenarios import family_problem
+
+ROOT = Path(__file__).parents[2]
+TREE = {
+    "tree": [
+        {"name": "org", "parent": None, "shares": 1, "usage": 0},
+        {"name": "a", "parent": "org", "shares": 60, "usage": 30},
+        {"name": "b", "parent": "org", "shares": 40, "usage": 70},
+        {"name": "c", "parent": "org", "shares": 0, "usage": 0},
+    ]
+}
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    file = tmp_path / "scenario.json"
+    file.write_text(json.dumps(family_problem("mixed-control", 1).to_dict()))
+    return file
+
+
+def run(*args: object, **options: Any) -> tuple[str, str]:
+    """What the command writes to its output and to its error output."""
+    out, err = io.StringIO(), io.StringIO()
+    call_command(*map(str, args), stdout=out, stderr=err, **options)
+    return out.getvalue(), err.getvalue()
+
+
+def refused(*args: object) -> str:
+    with pytest.raises(CommandError) as error:
+        run(*args)
+    assert error.value.returncode == 2
+    message = str(error.value)
+    assert "\n" not in message
+    return message
+
+
+def test_a_plan_is_written_whole_and_summed_up(scenario: Path, tmp_path: Path) -> None:
+    out, _ = run("plan", scenario, "--out", tmp_path / "plan.json")
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    made = family_problem("mixed-control", 1)
+    assert (plan["scenario"], plan["mode"], plan["status"]) == (made.name, "fast", "heuristic")
+    assert check(made, Plan.from_grid(made, plan["grid"])) == ()
+    for word in ("objective", "bound", "utilization", "jobs placed", "seconds", "heuristic"):
+        assert word in out
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["plan.json", "scenario.json"]
+
+
+def test_without_a_file_the_plan_goes_to_the_output_and_the_summary_does_not(
+    scenario: Path,
+) -> None:
+    out, err = run("plan", scenario)
+    assert json.loads(out)["scenario"] == family_problem("mixed-control", 1).name
+    assert "objective" in err
+
+
+def test_the_same_seed_writes_the_same_grid(scenario: Path) -> None:
+    one, other = (json.loads(run("plan", scenario, "--seed", "7")[0]) for _ in range(2))
+    assert one["grid"] == other["grid"]
+
+
+def test_full_mode_writes_a_bound(scenario: Path) -> None:
+    out, _ = run("plan", scenario, "--mode", "full", "--time-limit", "5")
+    plan = json.loads(out)
+    assert plan["mode"] == "full"
+    assert plan["bound"] is None or plan["bound"] >= plan["objective"] - 1e-6
+
+
+def test_fairshare_prints_six_decimals(tmp_path: Path) -> None:
+    file = tmp_path / "tree.json"
+    file.write_text(json.dumps(TREE))
+    out, _ = run("fairshare", file)
+    assert out.strip() == '{"factors": {"a": 1.000000, "b": 0.666667, "c": 0.333333}}'
+    assert json.loads(out)["factors"]["a"] == 1
+
+
+@pytest.mark.parametrize("command", ["plan", "fairshare"])
+def test_files_that_cannot_be_read_get_one_line(command: str, tmp_path: Path) -> None:
+    assert "No such file" in refused(command, tmp_path / "absent.json")
+    assert "Is a directory" in refused(command, tmp_path)
+    file = tmp_path / "bad.json"
+    for content, says in (
+        (b"not json", "not valid JSON"),
+        (b"\x00\xff" * 9, "not valid JSON"),
+        (b"[" + b"1," * 5_000_000 + b"1]", "must be an object"),
+        (b'{"a": 1}', "{"),
+    ):
+        file.write_bytes(content)
+        message = refused(command, file)
+        assert says in message or command == "fairshare" or "not a field" in message
+    assert [item.name for item in tmp_path.iterdir()] == ["bad.json"]
+
+
+def test_bad_scenarios_write_nothing(scenario: Path, tmp_path: Path) -> None:
+    good = json.loads(scenario.read_text())
+    for change, says in (
+        ({"horizon": 65}, "at most 64"),
+        ({"colour": 1}, "not a field"),
+        ({"nodes": [{"name": "n0", "gpus": -8}]}, "at least 1"),
+        ({"nodes": [{"name": "n0", "gpus": 1}]}, "at most the fleet's 1"),
+    ):
+        scenario.write_text(json.dumps(good | change))
+        assert says in refused("plan", scenario, "--out", tmp_path / "plan.json")
+        assert not (tmp_path / "plan.json").exists()
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_planning(
+    scenario: Path, tmp_path: Path
+) -> None:
+    assert "no such directory" in refused("plan", scenario, "--out", tmp_path / "no" / "p.json")
+    assert "is a directory" in refused("plan", scenario, "--out", tmp_path)
+
+
+@pytest.mark.parametrize("limit", ["-1", "soon", "nan", "inf"])
+def test_a_bad_time_limit_is_refused(scenario: Path, limit: str) -> None:
+    with pytest.raises(CommandError, match="must be 0 to 86400 seconds"):
+        run("plan", scenario, f"--time-limit={limit}")
+
+
+def test_from_the_shell_bad_input_is_one_line_and_exit_2(tmp_path: Path) -> None:
+    command = [sys.executable, "manage.py", "plan", str(tmp_path / "absent.json")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", ["plan", "fairshare"])
+def test_help_shows_an_example(command: str) -> None:
+    words = [sys.executable, "manage.py", command, "--help"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0
+    assert f"manage.py {command}" in done.stdout.split("example:")[1]
