@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 
@@ -48,7 +49,7 @@ def submit(*, budget: Budget, user: User, spec: JobSpec, now: datetime) -> Job:
     try:
         with transaction.atomic():
             job = _create(budget, user, spec, digest, now)
-            fund(job=job, now=now)
+            fund_all(jobs=[job], now=now)
             requests.replan("submission")
     except IntegrityError:
         # The same key, submitted twice at once: the other one was first.
@@ -73,20 +74,27 @@ def cancel(*, job: Job, by: User | None, now: datetime) -> Job:
     return job
 
 
-def fund(*, job: Job, now: datetime) -> ledger.HoldResult | None:
-    """Set aside what the job's minimum runtime costs; None where it is unfunded by choice.
+def fund_all(*, jobs: Sequence[Job], now: datetime) -> dict[int, ledger.HoldResult]:
+    """Set aside what each job's minimum runtime costs, in their order; refusals by job id.
 
-    A real-time service holds its demand timestep by timestep instead, once it runs.
+    Of jobs that are unfunded by choice nothing is asked; a real-time service holds its demand
+    timestep by timestep instead, once it runs. The caller holds the transaction.
     """
-    if job.is_realtime or job.minimum_runtime_s == 0:
-        return None
-    amount = ledger.hold_amount(job=job, at=now)
-    result = ledger.place_hold(job=job, amount_mgpus=amount, now=now)
-    Job.objects.filter(pk=job.pk).update(funded=result.funded)
-    job.funded = result.funded
-    if result.funded:
+    asking = [job for job in jobs if job.minimum_runtime_s and not job.is_realtime]
+    if not asking:
+        return {}
+    amounts = ledger.hold_amounts(jobs=asking, at=now)
+    wanted = [(job, amounts[job.pk]) for job in asking]
+    results = ledger.place_holds(wanted=wanted, now=now)
+    refused = {}
+    for (job, amount), result in zip(wanted, results, strict=True):
+        job.funded = result.funded
+        if not result.funded:
+            refused[job.pk] = result
+            continue
+        Job.objects.filter(pk=job.pk).update(funded=True)
         workloads.log(job, "funded", at=now, held_mgpus=amount)
-    return result
+    return refused
 
 
 def _digest(budget: Budget, spec: JobSpec) -> str:
@@ -199,6 +207,7 @@ def _create(budget: Budget, user: User, spec: JobSpec, digest: str, now: datetim
 
 
 def _create_service(job: Job, spec: JobSpec) -> None:
+    assert spec.swap_cap is not None, "validate() asks for one"
     Service.objects.create(
         job=job,
         profile=list(spec.profile),

@@ -12,7 +12,7 @@ from clusters.connectors import connector_for
 from clusters.connectors.base import ConnectorError, IdleWindow
 from clusters.models import Cluster
 from ledger import services as ledger
-from ledger.models import ClosedTimestep
+from ledger.models import ClosedTimestep, Entry
 from workloads import services as workloads
 from workloads.models import Job, Run
 
@@ -48,25 +48,18 @@ def close_due(*, at: datetime) -> list[datetime]:
 
 
 def fund_waiting(*, at: datetime) -> dict[int, ledger.HoldResult]:
-    """Try again to fund what waits without a hold, oldest first; refusals by job id.
-
-    Once a leaf could not afford a job, its dearer ones aren't tried: one question a leaf, not one
-    a job.
-    """
-    refused: dict[int, ledger.HoldResult] = {}
-    too_dear: dict[int, ledger.HoldResult] = {}
-    waiting = Job.objects.filter(
-        state=Job.State.QUEUED, funded=False, minimum_runtime_s__gt=0
-    ).exclude(kind=Job.Kind.REALTIME)
-    for job in waiting.select_related("budget").prefetch_related("pools").order_by("id"):
-        known = too_dear.get(job.budget_id)
-        if known is not None and ledger.hold_amount(job=job, at=at) >= known.needed_mgpus:
-            refused[job.pk] = known
-            continue
-        result = admission.fund(job=job, now=at)
-        if result is not None and not result.funded:
-            refused[job.pk] = too_dear[job.budget_id] = result
-    return refused
+    """Try again to fund what waits without a hold, oldest first; refusals by job id."""
+    queued = Job.objects.filter(state=Job.State.QUEUED, funded=False, minimum_runtime_s__gt=0)
+    waiting = list(
+        queued.exclude(kind=Job.Kind.REALTIME)
+        .select_related("budget")
+        .prefetch_related("pools")
+        .order_by("id")
+    )
+    if not waiting:
+        return {}
+    with transaction.atomic():
+        return admission.fund_all(jobs=waiting, now=at)
 
 
 def _cover(boundary: datetime) -> None:
@@ -89,13 +82,20 @@ def cover_services(*, at: datetime) -> None:
         state=Run.State.RUNNING, job__kind=Job.Kind.REALTIME, holdings__funded=True
     ).filter(holdings__ended_at=None)
     runs = list(services.distinct().select_related("job", "job__budget", "pool").order_by("id"))
-    if not runs:
+    if not runs or _set_aside(runs, since=timesteps.floor(at)):
         return
     with transaction.atomic():
         short = ledger.cover(runs=runs, start=at, end=end, now=at)
         for run in runs:
             if run.pk in short:
                 workloads.unfund(run=run, at=at)
+
+
+def _set_aside(runs: list[Run], *, since: datetime) -> bool:
+    """Whether each service has had its hold for the timestep that began at ``since``."""
+    jobs = [run.job_id for run in runs]
+    paid = Entry.objects.filter(kind=Entry.Kind.HOLD, job_id__in=jobs, at__gte=since)
+    return paid.values("job_id").distinct().count() == len(jobs)
 
 
 def _held_past(boundary: datetime) -> list[Run]:

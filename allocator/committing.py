@@ -121,23 +121,28 @@ class _Commit:
         run = self.taken.runs.get(name)
         if run is None and not gpus:
             return False
-        blocks = self._funded_blocks(job, gpus)
         if run is not None:
             if run.state == Run.State.RUNNING:
-                self._change(job, run, blocks)
+                self._change(job, run, gpus)
             return False
+        blocks = self._funded_blocks(job, gpus)
         try:
             workloads.decide_start(job=job, pool=blocks[0].node.pool, blocks=blocks, at=self.at)
         except workloads.StateConflict:
             return False
         return True
 
-    def _change(self, job: Job, run: Run, blocks: list[workloads.Block]) -> None:
-        wanted = sorted([b.node.pk, b.mask, b.funded] for b in blocks)
-        held = sorted(
-            [h.node_id, h.mask, h.funded] for h in run.holdings.all() if h.ended_at is None
-        )
-        if wanted != held:
+    def _change(self, job: Job, run: Run, gpus: tuple[int, ...]) -> None:
+        """Note another set of GPUs. What is paid of it is settled anew at each timestep only."""
+        held = [h for h in run.holdings.all() if h.ended_at is None]
+        masks = {}
+        for holding in held:
+            masks[holding.node_id] = masks.get(holding.node_id, 0) | holding.mask
+        same = masks == {node.pk: mask for node, mask in self.taken.blocks(gpus)}
+        if same and self.at > self.taken.origin:
+            return
+        wanted = sorted([b.node.pk, b.mask, b.funded] for b in self._funded_blocks(job, gpus))
+        if wanted != sorted([h.node_id, h.mask, h.funded] for h in held):
             Service.objects.filter(pk=job.service.pk).update(pending=wanted)
 
     def _funded_blocks(self, job: Job, gpus: tuple[int, ...]) -> list[workloads.Block]:

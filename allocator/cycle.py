@@ -9,6 +9,7 @@ import platform
 import zlib
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 from django.conf import settings
@@ -120,7 +121,7 @@ def _plan_and_commit(course: _Course) -> Cycle:
 
 
 def _record(
-    course: _Course, taken: snapshot.Snapshot, result: Result, violations: list[Violation]
+    course: _Course, taken: snapshot.Snapshot, result: Result, violations: tuple[Violation, ...]
 ) -> Cycle:
     """The cycle's row, not saved yet: all that is needed to replay and explain it."""
     return Cycle(
@@ -145,7 +146,7 @@ def _record(
     )
 
 
-def _refuse(cycle: Cycle, violations: list[Violation]) -> Cycle:
+def _refuse(cycle: Cycle, violations: tuple[Violation, ...]) -> Cycle:
     """An illegal plan is never committed: what runs goes on, and somebody is told."""
     cycle.status = Cycle.Status.ILLEGAL
     cycle.save()
@@ -162,6 +163,7 @@ def pack(data: object) -> bytes:
     return zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 6)
 
 
-def unpack(packed: bytes) -> dict:  # type: ignore[type-arg]
+def unpack(packed: bytes) -> dict[str, Any]:
     """The JSON of a stored snapshot or plan, in the scenario or plan file format."""
-    return json.loads(zlib.decompress(packed))  # type: ignore[no-any-return]
+    found: dict[str, Any] = json.loads(zlib.decompress(packed))
+    return found

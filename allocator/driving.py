@@ -10,6 +10,7 @@ from collections import defaultdict
 from datetime import datetime
 
 from django.db import transaction
+from django.db.models import Q, QuerySet
 
 from allocator import alarms
 from clusters import services as clusters
@@ -45,7 +46,7 @@ def observe(*, at: datetime) -> int:
     """
     ended = 0
     for cluster in Cluster.objects.all():
-        live = {run.external_id: run for run in _live(cluster)}
+        live = {run.external_id: run for run in _live().filter(pool__cluster=cluster)}
         try:
             seen = connector_for(cluster).observe(
                 since=cluster.observed_until, at=at, live=set(live)
@@ -62,9 +63,13 @@ def observe(*, at: datetime) -> int:
 
 def carry_out(*, at: datetime) -> None:
     """Stop, resize and start what was decided, in that order: stops free the GPUs of starts."""
+    decided = Q(state__in=(Run.State.STARTING, Run.State.STOPPING))
+    changing = Q(state=Run.State.RUNNING, job__service__pending__isnull=False)
     by_cluster: dict[int, list[Run]] = defaultdict(list)
-    for run in _live():
+    for run in _live().filter(decided | changing):
         by_cluster[run.pool.cluster_id].append(run)
+    if not by_cluster:
+        return
     for cluster in Cluster.objects.filter(pk__in=by_cluster):
         runs = by_cluster[cluster.pk]
         connector = connector_for(cluster)
@@ -77,13 +82,9 @@ def carry_out(*, at: datetime) -> None:
             alarms.raise_alarm(kind=f"unreachable:{cluster.slug}", text=str(error), at=at)
 
 
-def _live(cluster: Cluster | None = None) -> list[Run]:
-    runs = Run.objects.filter(state__in=Run.LIVE).select_related(
-        "job", "job__service", "pool", "job__budget"
-    )
-    if cluster is not None:
-        runs = runs.filter(pool__cluster=cluster)
-    return list(runs.order_by("id"))
+def _live() -> QuerySet[Run]:
+    live = Run.objects.filter(state__in=Run.LIVE)
+    return live.select_related("job", "job__service", "pool", "job__budget").order_by("id")
 
 
 def _stop(connector: Connector, runs: list[Run], at: datetime) -> None:
@@ -103,12 +104,9 @@ def _start(connector: Connector, runs: list[Run], at: datetime) -> None:
 
 def _resize(connector: Connector, runs: list[Run], at: datetime) -> None:
     """Services that shrink come first: others may grow into what they leave."""
-    changing = [run for run in runs if run.job.is_realtime and run.job.service.pending is not None]
-    nodes = {node.pk: node for node in Node.objects.all()} if changing else {}
-    for run in sorted(changing, key=_growth):
-        blocks = [
-            workloads.Block(nodes[pk], mask, funded) for pk, mask, funded in run.job.service.pending
-        ]
+    nodes = {node.pk: node for node in Node.objects.all()} if runs else {}
+    for run in sorted(runs, key=_growth):
+        blocks = [workloads.Block(nodes[pk], mask, funded) for pk, mask, funded in _pending(run)]
         since = _resized(connector, run, blocks, at)
         with transaction.atomic():
             workloads.resize(run=run, blocks=blocks, at=since)
@@ -118,7 +116,7 @@ def _resize(connector: Connector, runs: list[Run], at: datetime) -> None:
 def _resized(
     connector: Connector, run: Run, blocks: list[workloads.Block], at: datetime
 ) -> datetime:
-    """Since when the service has the set; where only its funding changes, the cluster isn't asked."""
+    """Since when the service has the set; a change of funding alone isn't the cluster's matter."""
     held = list(run.holdings.filter(ended_at=None).select_related("node"))
     present = [workloads.Block(h.node, h.mask, h.funded) for h in held]
     wanted = placements(blocks)
@@ -128,8 +126,13 @@ def _resized(
     return max([since, *(h.started_at for h in held if h.started_at is not None)])
 
 
+def _pending(run: Run) -> list[tuple[int, int, bool]]:
+    """A service's decided set: node, bit mask, funded."""
+    return [(pk, int(mask), bool(funded)) for pk, mask, funded in run.job.service.pending or ()]
+
+
 def _growth(run: Run) -> tuple[int, int]:
-    wanted = sum(int(mask).bit_count() for _, mask, _ in run.job.service.pending)
+    wanted = sum(mask.bit_count() for _, mask, _ in _pending(run))
     held = sum(holding.gpus for holding in run.holdings.filter(ended_at=None))
     return wanted - held, run.pk
 

@@ -62,11 +62,24 @@ def hold_amount(*, job: Job, at: datetime) -> int:
     Minimum runtime × GPUs × the highest rate among the pools it accepts. 0 where the minimum
     runtime is 0: unfunded by choice.
     """
-    named = list(job.pools.order_by("pk").values_list("pk", flat=True))
-    pool_ids = named or list(Pool.objects.order_by("pk").values_list("pk", flat=True))
-    if not pool_ids:
+    return hold_amounts(jobs=[job], at=at)[job.pk]
+
+
+def hold_amounts(*, jobs: Sequence[Job], at: datetime) -> dict[int, int]:
+    """Return what each of several jobs must have set aside, by job id.
+
+    Two queries where the jobs' pools are prefetched.
+    """
+    every = list(Pool.objects.order_by("pk").values_list("pk", flat=True))
+    if not every:
         raise LedgerError("There is no pool yet: add one before jobs are funded.")
-    return job.minimum_runtime_s * job.gpus * Rates.load().highest(pool_ids, at)
+    rates = Rates.load()
+    return {
+        job.pk: job.minimum_runtime_s
+        * job.gpus
+        * rates.highest([pool.pk for pool in job.pools.all()] or every, at)
+        for job in jobs
+    }
 
 
 def place_hold(*, job: Job, amount_mgpus: int, now: datetime, note: str = "") -> HoldResult:
