@@ -60,7 +60,8 @@ def _install(processes: Processes, name: str) -> None:
     lock = REQUIREMENTS / f"{name}.txt"
     count = len(re.findall(r"^\w", lock.read_text(), re.M))
     # The lock file is complete and hashed: nothing is resolved, nothing else is accepted.
-    options = ["--no-deps", "--require-hashes", "--no-input", "--no-cache-dir"]
+    # Byte code is left to the first import: most of what is installed is never imported.
+    options = ["--no-deps", "--require-hashes", "--no-input", "--no-cache-dir", "--no-compile"]
     install = [str(PYTHON), "-m", "pip", "install", "--quiet", *options, "-r", str(lock)]
     with step(f"Installing {count} packages from requirements/{name}.txt"):
         processes.quietly(install, f"Installing requirements/{name}.txt failed", env=_inside())
