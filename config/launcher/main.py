@@ -47,7 +47,7 @@ def _dispatch(processes: Processes, options: argparse.Namespace, rest: list[str]
             _become([str(ROOT / "manage.py"), *rest])
         case "bench":
             environment.prepare(processes, dev=True)
-            return processes.run([str(PYTHON), "-m", "benchmarks", *rest])
+            return processes.run([str(PYTHON), "-m", "benchmarks.bench", *rest])
         case "test":
             environment.prepare(processes, dev=True)
             return testing.test(processes, rest)

@@ -9,7 +9,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from pathlib import Path
 from typing import IO
 
 from config.launcher import environment
@@ -167,9 +166,3 @@ class _Services:
 
     def _welcome(self) -> None:
         say(f"\n  Allotment is at http://{ADDRESS}:{self._port}/  (Ctrl-C stops everything)")
-        # `manage.py demo` leaves them there, as lines to be printed.
-        data_dir = Path(os.environ.get("DATA_DIR", "").strip() or ROOT / ".data")
-        accounts = data_dir / "demo-accounts.txt"
-        if accounts.exists():
-            say(accounts.read_text(encoding="utf-8").rstrip())
-        say()
