@@ -135,7 +135,7 @@ class _Commit:
     def _change(self, job: Job, run: Run, gpus: tuple[int, ...]) -> None:
         """Note another set of GPUs. What is paid of it is settled anew at each timestep only."""
         held = [h for h in run.holdings.all() if h.ended_at is None]
-        masks = {}
+        masks: dict[int, int] = {}
         for holding in held:
             masks[holding.node_id] = masks.get(holding.node_id, 0) | holding.mask
         same = masks == {node.pk: mask for node, mask in self.taken.blocks(gpus)}
