@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
 
-from allocator import admission, cycle, playing
+from allocator import admission, approvals, cycle, playing
 from allocator.demo import institute, people, work
 from allocator.demo.institute import Institute
 from allocator.models import Cycle
@@ -15,6 +15,7 @@ from budgets.models import Budget, ChangeSet
 from clusters.models import Pool
 from ledger import reports
 from ledger import services as ledger
+from ledger.models import Entry
 from workloads.models import Job
 
 Happening = Callable[[datetime], object]
@@ -43,7 +44,11 @@ def play(place: Institute, *, now: datetime) -> Iterator[Cycle]:
 
 def happenings(place: Institute) -> list[playing.Arrival]:
     """Submissions, cancellations, a transfer and a proposal, in order of time."""
-    found = [_at(place, 14 * 3600, _transfer), _at(place, 22 * 3600, _propose)]
+    found = [
+        _at(place, 3 * 3600, _edit_shares),
+        _at(place, 14 * 3600, _transfer),
+        _at(place, 22 * 3600, _propose),
+    ]
     for ask in work.asks(start=place.start):
         found.append(_at(place, ask.after_s, _submission(ask)))
         if ask.cancelled_after_s is not None:
@@ -81,11 +86,27 @@ def _known(name: str) -> Job:
     return Job.objects.get(idempotency_key=work.key_of(name))
 
 
+def _edit_shares(at: datetime) -> None:
+    """Ines gives Petrel three points of Tern's, from now on."""
+    science, ines = Budget.objects.get(path=people.SCIENCE), User.objects.get(username="ines")
+    if reads.head(science).author == ines:
+        return
+    changed = institute.draft(
+        parent=science,
+        changes={"tern": 45_000, "petrel": 35_000},
+        author=ines,
+        reason="Storm season needs the ensemble",
+        now=at,
+    )
+    approvals.approve(change_set=changed, by=ines, now=at)
+
+
 def _transfer(at: datetime) -> None:
     """Anvil has done most of its work: nearly all that it has left goes to Beacon."""
     anvil = Budget.objects.get(path="orlo/platform/anvil")
     amount = reports.spendable(budget=anvil, now=at) - LEFT_TO_ANVIL
-    if amount > 0:
+    moved = Entry.objects.filter(kind=Entry.Kind.TRANSFER, budget=anvil).exists()
+    if amount > 0 and not moved:
         ledger.transfer(
             source=anvil,
             target=Budget.objects.get(path="orlo/platform/beacon"),

@@ -12,7 +12,7 @@ from allocator.demo import people
 from budgets import periods
 from budgets import services as budgets
 from budgets import shares as reads
-from budgets.models import Budget, Period
+from budgets.models import Budget, ChangeSet, Period
 from clusters.models import Cluster, Drain, Node, Pool, PoolRate, SimulatedFault
 from ledger import services as ledger
 
@@ -84,7 +84,7 @@ def build(*, now: datetime) -> Institute:
         users = people.create()
         tree = _tree(users["marta"], planned)
         people.give_roles(users, tree)
-        _edit_shares(tree, users, planned, start)
+        _revise(tree[ROOT], users["marta"], planned + 5 * DAY)
         cluster = _cluster(start, planned)
         _mishaps(start)
         ensure_periods(until=now, since=start, author=users["bo"])
@@ -140,39 +140,32 @@ def _tree(author: User, planned: datetime) -> dict[str, Budget]:
     return tree
 
 
-def _edit_shares(
-    tree: dict[str, Budget], users: dict[str, User], planned: datetime, start: datetime
-) -> None:
-    """Two changes of the quarter's plan, as people made them before the day begins."""
-    for parent, days, author, reason, changes in (
-        (ROOT, 28, "marta", "Ibex pauses until its data arrive", {"vision": 20_000}),
-        (
-            *("orlo/science", 14, "ines", "Storm season needs the ensemble"),
-            {"tern": 45_000, "petrel": 35_000},
-        ),
-    ):
-        change(
-            parent=tree[parent],
-            changes=changes,
-            author=users[author],
-            reason=reason,
-            now=max(planned + DAY, start - days * DAY),
-        )
+def _revise(root: Budget, author: User, at: datetime) -> None:
+    """A change of the quarter's plan before the quarter began."""
+    changed = draft(
+        parent=root,
+        changes={"vision": 20_000},
+        author=author,
+        reason="Ibex pauses until its data arrive",
+        now=at,
+    )
+    budgets.approve(change_set=changed, by=author, now=at)
 
 
-def change(
+def draft(
     *, parent: Budget, changes: dict[str, int], author: User, reason: str, now: datetime
-) -> None:
-    """Approve new shares of some children, by slug; the others keep theirs."""
+) -> ChangeSet:
+    """Draft new shares of some children, by slug; the others keep theirs."""
     head = reads.head(parent)
     vector = {pk: row[None] for pk, row in reads.vector_of(head).items()}
     children = Budget.objects.in_bulk(vector)
-    budgets.set_shares(
+    return budgets.draft_change_set(
         parent=parent,
         shares={child: changes.get(child.slug, vector[pk]) for pk, child in children.items()},
         author=author,
         reason=reason,
         base_version=head.version if head else 0,
+        effective_at=now,
         now=now,
     )
 

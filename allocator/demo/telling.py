@@ -8,7 +8,7 @@ from allocator import cycle, timesteps
 from allocator.demo import institute, people
 from allocator.demo.institute import ZONE, Institute
 from allocator.models import Cycle
-from allocator.telling import cycles, frame, picture, waiting
+from allocator.telling import books, cycles, frame, picture, waiting
 from budgets import periods, shares
 from budgets.models import WHOLE
 from clusters import services as clusters
@@ -24,6 +24,7 @@ def report(place: Institute, *, at: datetime) -> Iterator[str]:
     yield from _day(place, at)
     yield from _plan(at)
     yield from _waiting()
+    yield from _books(place, at)
     yield from _accounts()
 
 
@@ -126,6 +127,23 @@ def _waiting() -> Iterator[str]:
     yield ""
     yield "  Why they wait"
     yield from waiting.reasons(rows, zone=ZONE)
+
+
+def _books(place: Institute, at: datetime) -> Iterator[str]:
+    yield from frame.heading(
+        "Conservation of GPU-time", "ledger on one side, GPU logs on the other"
+    )
+    yield from books.proof_table(books.prove(start=place.start, end=at))
+    period = periods.active(at)
+    if period is None:
+        return
+    yield from frame.heading("Burn report", f"{period.name}, at {_moment(at)}")
+    tree = shares.tree(at=at)
+    programs = [node for node in tree.values() if node.depth <= 1]
+    yield from books.burn_table(programs, period=period, at=at, since=place.start)
+    yield ""
+    yield "  pace       used ÷ planned to date: above 1 a budget burns faster than it was granted"
+    yield "  unfunded   GPU-hours, free of charge      of owed   delivered of what was owed"
 
 
 def _accounts() -> Iterator[str]:

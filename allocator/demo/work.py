@@ -15,6 +15,7 @@ SEED = 2026
 DEMAND = 2.3  # GPU-hours asked for in the day ÷ its capacity
 CAPACITY_GPU_H = sum(NODES.values()) * NODE_GPUS * 24
 HOUR, MINUTE = 3600, 60
+CHECKPOINTS = 0.8  # part of the jobs that can go on where they were stopped
 DEBUG_S = 15 * MINUTE
 TRAINING, BATCH, QUANTIZATION, REALTIME = Job.Kind.values
 # How busy people are at each hour of their day; some work is sent by night.
@@ -68,34 +69,34 @@ ENSEMBLE: dict[str, Any] = {
     "resumable": True,
     "urgency": "high",
 }
-STAGE: dict[str, Any] = {"minimum_runtime_s": 6 * HOUR, "resumable": True}
+STAGE: dict[str, Any] = {"minimum_runtime_s": 8 * HOUR, "resumable": True}
 PROTECTED: dict[str, Any] = {"minimum_runtime_s": 4 * HOUR, "resumable": True}
 FREE: dict[str, Any] = {"minimum_runtime_s": 0, "when_unfunded": "run", "resumable": True}
 LONG: dict[str, Any] = {"minimum_runtime_s": 3 * HOUR, "resumable": True}
 HABITS = (
-    Habit("language/heron", "ablate", TRAINING, (8, 8, 16), 4.0, 5, asks=LONG),
-    Habit("language/heron", "anneal", TRAINING, (8, 16), 5.0, 3, asks={"pools": ("h100",)}),
-    Habit("language/wren", "rl-sweep-b", TRAINING, (4, 8), 3.0, 3, 3, FREE),
-    Habit("language/wren", "dpo", TRAINING, (8,), 3.0, 4, asks={"resumable": True}),
+    Habit("language/heron", "ablate", TRAINING, (8, 8, 16), 3.5, 4, asks=LONG),
+    Habit("language/heron", "anneal", TRAINING, (8,), 4.0, 3, asks={"pools": ("h100",)}),
+    Habit("language/wren", "rl-sweep-b", TRAINING, (2, 4), 2.5, 4, 4, FREE),
+    Habit("language/wren", "dpo", TRAINING, (4, 8), 2.5, 4, asks={"resumable": True}),
     Habit("language/wren", "rlhf-probe", BATCH, (4, 8), 1.5, 3),
-    Habit("language/magpie", "langid", BATCH, (2, 4), 2.0, 3, 2),
-    Habit("language/magpie", "dedup", BATCH, (4, 8), 2.5, 2),
-    Habit("vision/lynx", "vid-gen", TRAINING, (8, 16), 4.5, 4, asks=LONG),
-    Habit("vision/lynx", "vid-tok", TRAINING, (8,), 3.0, 3),
-    Habit("vision/lynx", "caption", BATCH, (1, 2), 1.0, 2, 3),
-    Habit("vision/ibex", "grasp", TRAINING, (8,), 3.0, 3, asks={"resumable": True}),
-    Habit("vision/ibex", "recon", BATCH, (4, 8), 2.0, 2),
-    Habit("science/tern", "md-screen", TRAINING, (8, 16), 4.0, 4, asks=LONG),
-    Habit("science/tern", "relax", BATCH, (1, 2, 4), 1.0, 2, 3),
-    Habit("science/petrel", "hindcast", TRAINING, (8, 16), 3.5, 3, asks=FREE),
-    Habit("science/petrel", "ens-small", TRAINING, (8,), 3.0, 3, asks={"urgency": "high"}),
-    Habit("science/petrel", "downscale", BATCH, (2, 4), 1.5, 2),
-    Habit("science/auk", "sky-emulator", TRAINING, (8, 16), 4.0, 3, asks={"resumable": True}),
-    Habit("science/auk", "photo-z", BATCH, (1, 2), 1.0, 2, 3),
-    Habit("platform/anvil", "gptq", QUANTIZATION, (2, 4, 8), 1.0, 2, 2),
-    Habit("platform/anvil", "awq", QUANTIZATION, (2, 4), 1.0, 2),
-    Habit("platform/compass", "judge", BATCH, (2, 4, 8), 1.5, 3),
-    Habit("platform/compass", "probe", BATCH, (1, 4), 0.5, 2),
+    Habit("language/magpie", "langid", BATCH, (1, 2), 2.0, 3, 3),
+    Habit("language/magpie", "dedup", BATCH, (4, 8), 2.0, 2),
+    Habit("vision/lynx", "vid-gen", TRAINING, (8, 16), 3.5, 4, asks=LONG),
+    Habit("vision/lynx", "vid-tok", TRAINING, (4, 8), 2.5, 3),
+    Habit("vision/lynx", "caption", BATCH, (1, 2), 1.2, 3, 4),
+    Habit("vision/ibex", "grasp", TRAINING, (4, 8), 2.5, 3, asks={"resumable": True}),
+    Habit("vision/ibex", "recon", BATCH, (2, 4), 2.0, 3, 2),
+    Habit("science/tern", "md-screen", TRAINING, (8, 16), 3.0, 4, asks=LONG),
+    Habit("science/tern", "relax", BATCH, (1, 2, 4), 1.2, 3, 4),
+    Habit("science/petrel", "hindcast", TRAINING, (4, 8), 3.5, 3, asks=FREE),
+    Habit("science/petrel", "ens-small", TRAINING, (4, 8), 2.5, 3, asks={"urgency": "high"}),
+    Habit("science/petrel", "downscale", BATCH, (2, 4), 1.5, 3, 2),
+    Habit("science/auk", "sky-emulator", TRAINING, (8,), 3.5, 3, asks={"resumable": True}),
+    Habit("science/auk", "photo-z", BATCH, (1, 2), 1.2, 3, 4),
+    Habit("platform/anvil", "gptq", QUANTIZATION, (2, 4), 1.0, 2, 2),
+    Habit("platform/anvil", "awq", QUANTIZATION, (1, 2), 1.0, 2, 2),
+    Habit("platform/compass", "judge", BATCH, (2, 4), 1.5, 3, 2),
+    Habit("platform/compass", "probe", BATCH, (1, 2), 0.7, 2, 3),
 )
 
 
@@ -120,8 +121,11 @@ def asks(*, start: datetime, seed: int = SEED) -> list[Ask]:
 def _named() -> Iterator[Ask]:
     """Jobs that have a part to play; the rest of the day is drawn around them."""
     yield _service()
-    yield _job(0, "science/petrel", "ens-forecast-v3", TRAINING, 32, 14, **ENSEMBLE)
-    yield _job(0, "language/heron", "stage1-34b", TRAINING, 16, 9, pools=("b200",), **STAGE)
+    yield _job(0, "science/petrel", "ens-forecast-v3", TRAINING, 32, 8, **ENSEMBLE)
+    stage1 = {"simulate": {"duration_s": 7 * HOUR}}
+    yield _job(
+        0, "language/heron", "stage1-34b", TRAINING, 16, 8, pools=("b200",), spec=stage1, **STAGE
+    )
     for n in range(1, 4):
         yield _job(0, "language/wren", f"rl-sweep-b-{n}", TRAINING, 4, 5, **FREE)
     # A notebook that its owner left open: it trains for half an hour, then holds its GPUs.
@@ -137,11 +141,17 @@ def _named() -> Iterator[Ask]:
     yield _job(4 * HOUR, "science/tern", "fold-screen-04", TRAINING, 32, 5, pools=("h100",))
     changed = _job(5 * HOUR, "language/magpie", "quality-2", BATCH, 8, 3)
     yield replace(changed, cancelled_after_s=50 * MINUTE)
-    stage2 = _job(6 * HOUR, "language/heron", "stage2-34b", TRAINING, 16, 16, pools=("b200",))
+    stage2 = _job(
+        6 * HOUR, "language/heron", "stage2-34b", TRAINING, 16, 8, pools=("b200",), **STAGE
+    )
     yield replace(stage2, waits_for=("stage1-34b",))
     nightly = _job(8 * HOUR, "platform/compass", "suite-nightly", BATCH, 8, 2)
     yield replace(nightly, waits_for=("stage2-34b",))
-    yield _job(19 * HOUR, "science/petrel", "ens-forecast-v4", TRAINING, 32, 12, **ENSEMBLE)
+    slow = {"simulate": {"duration_s": 25 * MINUTE}}
+    yield _job(
+        10 * HOUR, "platform/compass", "probe-17", BATCH, 4, 0.2, time_limit_s=DEBUG_S, spec=slow
+    )
+    yield _job(19 * HOUR, "science/petrel", "ens-forecast-v4", TRAINING, 32, 6, **ENSEMBLE)
     for n, after in enumerate((15, 17, 21), 21):
         yield _job(after * HOUR, "platform/anvil", f"gptq-{n}", QUANTIZATION, 8, 4, **PROTECTED)
     yield _job(22 * HOUR, "language/heron", "anneal-2", TRAINING, 16, 8, pools=("b200",))
@@ -183,7 +193,10 @@ def _draw(draw: random.Random, habit: Habit, after_s: int, number: int) -> Ask:
         habit.kind,
         draw.choice(habit.gpus),
         max(0.1, min(12.0, hours)),
-        **{"urgency": draw.choice(("normal", "normal", "normal", "low", "high"))}
+        **{
+            "urgency": draw.choice(("normal", "normal", "normal", "low", "high")),
+            "resumable": draw.random() < CHECKPOINTS,
+        }
         | (habit.asks or {}),
     )
 

@@ -1,0 +1,123 @@
+"""The books: conservation of GPU-time by pool, and what each budget has burned."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from fractions import Fraction
+
+from allocator import delivery
+from allocator.telling import frame
+from budgets.models import Budget, Period, PlannedCapacity
+from budgets.shares import TreeNode
+from clusters.models import Node
+from ledger import reports
+from ledger.conservation import ConservationRow, conservation
+
+PARTS = ("charged", "unfunded", "free", "down", "inventory")
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Conservation over a span: rows per pool and timestep, and those that aren't exact."""
+
+    rows: list[ConservationRow]
+    wrong: list[ConservationRow]
+
+    @property
+    def exact(self) -> bool:
+        return not self.wrong
+
+    @property
+    def timesteps(self) -> int:
+        return len({row.timestep for row in self.rows})
+
+    def total(self, part: str, pool: str | None = None) -> int:
+        """Sum one part, in GPU-seconds, over a pool or all of them."""
+        return sum(getattr(row, part) for row in self.rows if pool in (None, row.pool))
+
+
+def prove(*, start: datetime, end: datetime) -> Proof:
+    """Add up both sides of every closed timestep in [start, end)."""
+    rows = conservation(start=start, end=end)
+    return Proof(rows, [row for row in rows if row.difference or row.unaccounted])
+
+
+def proof_table(proof: Proof) -> Iterator[str]:
+    """GPU-hours by pool: what was charged, unfunded, free and down, and the inventory."""
+    pools = list(dict.fromkeys(row.pool for row in proof.rows))
+    lines = [(pool, *_parts(proof, pool)) for pool in pools]
+    if len(pools) > 1:
+        lines += [("-",), ("all", *_parts(proof, None))]
+    head = ("GPU-hours", "charged", "unfunded", "free", "down", "inventory", "difference")
+    yield from frame.table(head, lines)
+    if proof.exact:
+        yield f"  Exact to the GPU-second in {proof.timesteps} of {proof.timesteps} timesteps."
+    for row in proof.wrong[:10]:
+        yield (
+            f"  NOT exact: {row.pool} {row.timestep:%Y-%m-%dT%H:%MZ} differs by "
+            f"{row.difference} GPU-seconds, {row.unaccounted} unaccounted for."
+        )
+
+
+def _parts(proof: Proof, pool: str | None) -> Iterator[str]:
+    sums = {part: proof.total(part, pool) for part in PARTS}
+    yield from (frame.hours(sums[part]) for part in PARTS)
+    yield f"{2 * sums['inventory'] - sum(sums.values()):,} s"
+
+
+def burn_table(
+    nodes: Iterable[TreeNode], *, period: Period, at: datetime, since: datetime
+) -> Iterator[str]:
+    """Credits of each budget given, and how much of what it was owed it got."""
+    figures = reports.figures(period=period, now=at)
+    delivered = delivery.summary(start=since, end=at)
+    passed = planned_part(period, at)
+    rows = []
+    for node in nodes:
+        mine, got = figures[node.budget.pk], delivered.get(node.budget.pk)
+        money = (mine.granted_mgpus, mine.settled_mgpus, mine.in_flight_mgpus, mine.held_mgpus)
+        used = mine.settled_mgpus + mine.in_flight_mgpus
+        rows.append(
+            (
+                "  " * node.depth + node.budget.name,
+                *(frame.credits(amount) for amount in (*money, mine.spendable_mgpus)),
+                _pace(used, mine.granted_mgpus, passed),
+                frame.credits(mine.parked_mgpus),
+                frame.hours(mine.unfunded_gpu_seconds),
+                _delivered(got),
+            )
+        )
+    head = ("Credits", "granted", "settled", "in flight", "held", "spendable", "pace", "parked")
+    yield from frame.table((*head, "unfunded", "of owed"), rows)
+
+
+def planned_part(period: Period, at: datetime) -> Fraction:
+    """How much of a period's planned capacity, by its rates, has passed at an instant."""
+    rates = {row.pool_id: row for row in PlannedCapacity.objects.filter(period=period)}
+    whole = sum(row.gpu_seconds * row.rate_per_mille for row in rates.values())
+    gone: dict[int, int] = defaultdict(int)
+    for node in Node.objects.filter(pool__in=rates):
+        start = max(node.active_from, period.starts_at)
+        end = min(node.active_until or at, at)
+        gone[node.pool_id] += node.gpus * max(0, int((end - start).total_seconds()))
+    passed = sum(seconds * rates[pool].rate_per_mille for pool, seconds in gone.items())
+    return Fraction(passed, whole) if whole else Fraction(0)
+
+
+def sums_agree(parent: Budget, *, period: Period, at: datetime) -> bool:
+    """Whether the children's settled credits add up to their parent's, to the last unit."""
+    figures = reports.figures(period=period, now=at)
+    below = sum(figures[pk].settled_mgpus for pk in parent.children.values_list("pk", flat=True))
+    return below == figures[parent.pk].settled_mgpus
+
+
+def _pace(used: int, granted: int, passed: Fraction) -> str:
+    planned = granted * passed
+    return f"{float(used / planned):.2f}" if planned else "–"
+
+
+def _delivered(got: delivery.Delivered | None) -> str:
+    if got is None:
+        return "–"
+    return frame.ratio(got.delivered_gpu_seconds, got.owed_gpu_seconds)
