@@ -3,6 +3,7 @@
 Locks are taken in one order everywhere: jobs, budgets, the allocator's row.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
@@ -13,7 +14,7 @@ from django.db.models import F
 from allocator import outlooks, timesteps
 from allocator.core.plan import Assignment, Preemption, Result
 from allocator.models import AllocatorState, Cycle
-from allocator.snapshot import Snapshot
+from allocator.snapshot import Snapshot, name_of
 from clusters import services as clusters
 from ledger import reports
 from ledger import services as ledger
@@ -51,9 +52,13 @@ class _Commit:
         self.at = taken.at
         self.boundary = taken.origin + timesteps.step()
         self.by_victim = {p.victim: p for p in result.preemptions if p.timestep == 0}
+        # What services are given in this commit; at a replan, what the tick has given them stays.
+        self.funded_gpus = {} if self.at == taken.origin else _funded_now(taken)
+        self.promised_mgpus: dict[int, int] = defaultdict(int)  # by budget
 
     def write(self, refused: dict[int, ledger.HoldResult]) -> None:
         now = {a.job: a for a in self.result.plan.assignments if a.start == 0}
+        self._lock_jobs(now)
         self.cycle.preemptions = sum(self._preempt(run) for run in self._victims(now))
         self.cycle.stops = self.cycle.preemptions
         started = [name for name in now if name not in self.taken.runs and self._start(now[name])]
@@ -71,6 +76,12 @@ class _Commit:
             started=set(started) | set(services),
         )
         self._claim()
+
+    def _lock_jobs(self, now: Iterable[str]) -> None:
+        """Take the rows of all that may start before the ledger's lock, as a cancellation does."""
+        names = [name for name in (*now, *self.result.plan.realtime) if name not in self.taken.runs]
+        jobs = Job.objects.filter(pk__in=[self.taken.jobs[name].pk for name in names])
+        list(jobs.select_for_update(no_key=True).order_by("pk").values_list("pk"))
 
     def _claim(self) -> None:
         """Compare-and-set on the allocator's version, last, so that its row is locked briefly."""
@@ -150,19 +161,42 @@ class _Commit:
 
         What it pays is set aside once the cluster confirms the set (``closing.cover_services``).
         """
-        funded = min(len(gpus), self.taken.entitled_gpus(job), self._affordable(job))
+        others = sum(
+            count
+            for name, count in self.funded_gpus.items()
+            if self.taken.jobs[name].budget_id == job.budget_id and name != name_of(job.pk)
+        )
+        entitled = max(0, self.taken.entitled_gpus(job) - others)
+        funded = min(len(gpus), entitled, self._affordable(job))
+        self._promise(job, funded)
         paid = [(cell, True) for cell in self.taken.blocks(gpus[:funded])]
         free = [(cell, False) for cell in self.taken.blocks(gpus[funded:])]
         return [workloads.Block(node, mask, is_funded) for (node, mask), is_funded in paid + free]
 
+    def _promise(self, job: Job, gpus: int) -> None:
+        self.funded_gpus[name_of(job.pk)] = gpus
+        self.promised_mgpus[job.budget_id] += gpus * self._price(job)
+
     def _affordable(self, job: Job) -> int:
-        """GPUs of the dearest acceptable pool that the leaf can pay to the timestep's end."""
+        """GPUs that the leaf can pay to the timestep's end, besides those of other services."""
         spendable = reports.spendable(budget=job.budget, now=self.at)
+        return max(0, spendable - self.promised_mgpus[job.budget_id]) // self._price(job)
+
+    def _price(self, job: Job) -> int:
+        """What a GPU of the dearest acceptable pool costs to the timestep's end."""
         seconds = int((self.boundary - self.at).total_seconds())
         named = {pool.pk for pool in job.pools.all()}
         rates = clusters.rates(at=self.at)
-        rate = max(rates[pool] for pool in named or rates)
-        return max(0, spendable) // (seconds * rate)
+        return seconds * max(rates[pool] for pool in named or rates)
+
+
+def _funded_now(taken: Snapshot) -> dict[str, int]:
+    """Funded GPUs that each running service holds, by name."""
+    return {
+        name: sum(h.gpus for h in run.holdings.all() if h.ended_at is None and h.funded)
+        for name, run in taken.runs.items()
+        if taken.jobs[name].is_realtime
+    }
 
 
 def _story(preemption: Preemption | None, taken: Snapshot) -> dict[str, Any]:

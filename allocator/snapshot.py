@@ -91,11 +91,17 @@ class _Builder:
         self.down = clusters.nodes_down(at=at)
         self.runs = {
             run.job_id: run
-            for run in Run.objects.filter(state__in=Run.LIVE).prefetch_related("holdings")
+            for run in Run.objects.filter(state__in=Run.LIVE)
+            .select_related("pool")
+            .prefetch_related("holdings")
         }
         self.queued = list(self._jobs().filter(state=Job.State.QUEUED))
         self.live = list(self._jobs().filter(pk__in=self.runs))
         self.tree = shares.tree(at=at)
+        self.held_on: dict[int, int] = defaultdict(int)  # node → GPUs held by live runs
+        for run in self.runs.values():
+            for holding in run.holdings.all():
+                self.held_on[holding.node_id] += holding.gpus if holding.ended_at is None else 0
         self.relaxed: list[str] = []
         self.excluded: list[Excluded] = []
         self.row_of = {}
@@ -236,9 +242,22 @@ class _Builder:
             demand=tuple(demand),
             swap_cap=job.service.swap_cap,
             held=held,
-            pools=tuple(pool.slug for pool in job.pools.all()),
+            pools=(self._pool_of_service(job, run),),
             budget=job.budget.path,
         )
+
+    def _pool_of_service(self, job: Job, run: Run | None) -> str:
+        """A run is charged by one pool's rate, so a service stays in its pool; a new one goes
+        where most healthy GPUs are free, of equals the first in the grid."""
+        if run is not None:
+            return str(run.pool.slug)
+        named = {pool.pk for pool in job.pools.all()}
+        free: dict[str, int] = {}
+        for node in self.nodes:
+            if not named or node.pool_id in named:
+                gpus = 0 if node.pk in self.down else node.gpus - self.held_on[node.pk]
+                free[node.pool.slug] = free.get(node.pool.slug, 0) + gpus
+        return max(free, key=lambda pool: free[pool])
 
     def _feasible_demand(self, job: Job, demand: list[int], held: int) -> list[int]:
         """A service sheds at most its swap cap, and within a timestep it does not change.
