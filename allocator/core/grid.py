@@ -1,6 +1,6 @@
 """The grid while a plan is built: what is certainly taken, and what runs would like to keep."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -39,6 +39,17 @@ class Grid:
     def hold_word(self, gpu: int, word: int) -> None:
         """Decide: one GPU is taken in the timesteps of the word."""
         self._hold(gpu, 1, word)
+
+    def release(self, words: Mapping[int, int]) -> None:
+        """Undo `hold_word` for each GPU and word."""
+        if not words:
+            return
+        rows = self.taken.rows.copy()
+        for gpu, word in words.items():
+            rows[gpu] &= ~np.uint64(word)
+        self.taken.replace(rows)
+        if self.wanted is not self.taken:
+            self.wanted.replace(rows | self._wishes)
 
     def _hold(self, first: int, gpus: int, word: int) -> None:
         self.taken.hold(first, gpus, word)

@@ -17,7 +17,7 @@ from .layout import Layout, lay_out
 from .plan import Assignment, Preemption
 from .preempt import Preemptor
 from .problem import BatchJob, Problem, RealtimeJob
-from .realtime import Sets, missing, place_service, stack_services, words_of
+from .serving import Services
 from .turns import Turn, Turns
 
 
@@ -38,10 +38,12 @@ class Construction:
         runs = self._pin()
         self.grid = Grid(problem, self.layout, self._pinned, runs)
         self.preemptor = Preemptor(self.grid, self.turns, settings or Settings())
+        self.services = Services(problem, self.grid, self.turns, self.preemptor)
 
     def build(self) -> Placed:
         """The whole pass."""
-        self._serve()
+        self.services.promise()
+        self.services.serve(funded=True)
         for order, job in enumerate(self.problem.jobs):
             if isinstance(job, BatchJob) and job.running is None:
                 self._enqueue(waiting_item(self.problem, job, order, self._leaf(job)))
@@ -49,8 +51,10 @@ class Construction:
             self._runs_of.setdefault((run.leaf, run.job.funded), []).append(run)
         for runs in self._runs_of.values():
             runs.sort(key=lambda run: (run.job.priority, -run.order))
-        for funded in (True, False):
-            self._phase(funded)
+        self._phase(funded=True)
+        self.services.serve(funded=False)
+        self._phase(funded=False)
+        self.placed.realtime = self.services.sets
         self.placed.preemptions = self.preemptor.record
         return self.placed
 
@@ -96,70 +100,9 @@ class Construction:
             seconds = self.problem.timestep_seconds
             self.turns.give(self._leaf(job), cells * seconds, first_cells * seconds)
 
-    # 2. real time
+    # 2. real time: serving.py; 3. turns
 
-    def _serve(self) -> None:
-        """All services in one corner where that is free, else one after another."""
-        services = sorted(self.problem.realtime, key=lambda s: (not s.funded, -s.priority, s.name))
-        rows = {service.name: self._rows(service) for service in services}
-        stacked = stack_services(services, rows, self.grid.wanted.rows.tolist())
-        reserved = {gpu: s.name for s in services for gpu in s.held or ()}
-        for service in services:
-            if stacked is not None:
-                sets = stacked[service.name]
-            else:
-                others = [gpu for gpu, name in reserved.items() if name != service.name]
-                sets = self._place_service(service, rows[service.name], others)
-            self.placed.realtime[service.name] = sets
-            for gpu, word in words_of(sets).items():
-                self.grid.hold_word(gpu, word)
-            for gpu in service.held or ():
-                reserved.pop(gpu)
-            self._give(service, sum(map(len, sets)), len(sets[0]))
-
-    def _rows(self, service: RealtimeJob) -> list[int]:
-        """The GPUs it may use, from the top of the grid."""
-        rows = range(self.layout.gpus - 1, -1, -1)
-        if not service.pools:
-            return list(rows)
-        return [gpu for gpu in rows if self.layout.pool_of[gpu] in service.pools]
-
-    def _place_service(self, service: RealtimeJob, rows: list[int], others: list[int]) -> Sets:
-        """On free GPUs if they are enough, else where less deserving runs may be stopped."""
-        busy = self._busy(self.grid.wanted.rows.tolist(), others)
-        sets = place_service(service, rows, busy)
-        if not self.grid.waiting or not service.funded or not missing(service, sets):
-            return sets
-        return self._stop_for(service, rows, others, sets)
-
-    def _busy(self, words: list[int], others: list[int]) -> list[int]:
-        """GPUs that other services hold stay theirs until they are placed."""
-        for gpu in others:
-            words[gpu] = self.layout.within
-        return words
-
-    def _stop_for(
-        self, service: RealtimeJob, rows: list[int], others: list[int], sets: Sets
-    ) -> Sets:
-        """Let the service grow onto runs it may stop, one after another, until it has enough."""
-        leaf = self._leaf(service)
-        for victim in self.preemptor.victims_for_service(leaf, service.pools):
-            busy = self._busy(self.grid.without([victim]).tolist(), others)
-            wider = place_service(service, rows, busy)
-            t = _first_use(wider, victim)
-            if missing(service, wider) >= missing(service, sets) or t is None:
-                continue
-            if not self.preemptor.within_limit(victim, t):
-                continue
-            sets = wider
-            self.preemptor.stop([victim], t, service.name, leaf, 1)
-            if not missing(service, sets):
-                break
-        return sets
-
-    # 3. turns
-
-    def _phase(self, funded: bool) -> None:
+    def _phase(self, *, funded: bool) -> None:
         for (leaf, kind), queue in self._queues.items():
             if kind == funded:
                 for _ in queue:
@@ -224,12 +167,3 @@ def _healthy(layout: Layout) -> list[int]:
     shifts = np.arange(layout.horizon, dtype=np.uint64)
     gone = (layout.drained[:, None] >> shifts) & np.uint64(1)
     return [layout.gpus - count for count in gone.sum(axis=0).tolist()]
-
-
-def _first_use(sets: Sets, run: Run) -> int | None:
-    """The first timestep at which the sets take what the run wishes for."""
-    rows = set(range(run.first, run.first + run.job.gpus))
-    for t, gpus in enumerate(sets):
-        if run.wish >> t & 1 and not rows.isdisjoint(gpus):
-            return t
-    return None

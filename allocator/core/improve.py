@@ -85,6 +85,7 @@ class Improver:
 
     def _try(self, order: list[Item]) -> None:
         self.iterations += 1
+        order = sorted(order, key=lambda item: not item.funded)  # funded work stays in front
         assignments, unplaced = self._place(order)
         value = self._value(assignments)
         if value < self.objective or not self.guard.holds(assignments):

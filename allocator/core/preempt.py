@@ -127,6 +127,9 @@ class Preemptor:
         of = self.grid.layout.pool_of
         return [run for run in self._victims(leaf, 1) if not pools or of[run.first] in pools]
 
-    def within_limit(self, run: Run, t: int) -> bool:
-        """Whether the run may still be stopped at t."""
-        return self._within_limit([run], t)
+    def all_within_limit(self, stops: Iterable[tuple[Run, int]]) -> bool:
+        """Whether all the runs may be stopped, each at its timestep."""
+        by_time: dict[int, list[Run]] = {}
+        for run, t in stops:
+            by_time.setdefault(t, []).append(run)
+        return all(self._within_limit(runs, t) for t, runs in by_time.items())

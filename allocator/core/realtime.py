@@ -90,6 +90,18 @@ def place_service(job: RealtimeJob, rows: Sequence[int], busy: Sequence[int]) ->
     return _Walk(job, rows, busy).sets() if stacked is None else stacked[job.name]
 
 
+def shed_path(job: RealtimeJob, drained: Sequence[int]) -> Sets:
+    """What the service holds if it sheds its swap cap every timestep, first what drains first."""
+    left = sorted(
+        job.held or (), key=lambda gpu: (lowest(drained[gpu]) if drained[gpu] else NEVER, gpu)
+    )
+    steps = []
+    for _ in job.demand:
+        left = left[job.swap_cap :]
+        steps.append(tuple(sorted(left)))
+    return tuple(steps)
+
+
 class _Walk:
     """Timestep by timestep, never holding what it could not leave in time.
 

@@ -145,6 +145,28 @@ def test_a_service_never_takes_what_another_holds() -> None:
     assert [len(rows) for rows in steps["big"]] == [6] * 4
 
 
+def test_an_unfunded_service_is_served_after_funded_work() -> None:
+    made = problem(service("s", [4] * 4, 4, funded=False), job("j", 8, 2))
+    result = built(made)
+    assert where(result, "j") == (0, 0, 2)
+    assert [len(rows) for rows in result.plan.realtime["s"]] == [0, 0, 4, 4]
+
+
+def test_an_unfunded_service_sheds_what_it_holds_at_its_cap() -> None:
+    """4 held, 2 shed a timestep: the funded block starts once the last is gone."""
+    made = problem(service("s", [4] * 4, 2, held=(4, 5, 6, 7), funded=False), job("j", 8, 2))
+    result = built(made)
+    assert where(result, "j") == (0, 1, 3)
+    assert [len(rows) for rows in result.plan.realtime["s"]] == [2, 0, 0, 2]
+
+
+def test_a_service_stops_only_the_runs_whose_gpus_it_takes() -> None:
+    runs = [run(f"r{i}", 2 * i, 2, remaining=4, protected=0, funded=False) for i in range(4)]
+    result = built(problem(*runs, service("s", [3] * 4, 3, held=())))
+    assert [len(rows) for rows in result.plan.realtime["s"]] == [3] * 4
+    assert sorted(stop.victim for stop in result.preemptions) == ["r0", "r1"]
+
+
 # Turns of budgets
 
 

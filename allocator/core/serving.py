@@ -1,0 +1,124 @@
+"""Step 2 of the construction: GPUs for real-time services, before any waiting job.
+
+Funded services come first of all. What an unfunded service holds now can only be shed at its swap
+cap, so that much is promised to it; the rest of its demand is served after all funded work.
+"""
+
+from collections.abc import Sequence
+
+from .grid import Grid
+from .items import Run
+from .preempt import Preemptor
+from .problem import Problem, RealtimeJob
+from .realtime import Sets, missing, place_service, shed_path, stack_services, words_of
+from .turns import Turns
+
+
+class Services:
+    """Places a problem's services on a grid and counts what their leaves are given."""
+
+    def __init__(self, problem: Problem, grid: Grid, turns: Turns, preemptor: Preemptor) -> None:
+        self.problem = problem
+        self.grid = grid
+        self.turns = turns
+        self.preemptor = preemptor
+        self.sets: dict[str, Sets] = {}
+        self._promised: dict[str, dict[int, int]] = {}
+
+    def promise(self) -> None:
+        """Take what unfunded services hold and can't shed at once."""
+        for service in self._of(funded=False):
+            words = words_of(shed_path(service, self.grid.layout.drained.tolist()))
+            self._promised[service.name] = words
+            for gpu, word in words.items():
+                self.grid.hold_word(gpu, word)
+
+    def serve(self, *, funded: bool) -> None:
+        """All services in one corner where that is free, else one after another."""
+        services = self._of(funded=funded)
+        for service in services:
+            self.grid.release(self._promised.pop(service.name, {}))
+        rows = {service.name: self._rows(service) for service in services}
+        stacked = stack_services(services, rows, self.grid.wanted.rows.tolist())
+        reserved = {gpu: s.name for s in services for gpu in s.held or ()}
+        for service in services:
+            if stacked is not None:
+                sets = stacked[service.name]
+            else:
+                others = [gpu for gpu, name in reserved.items() if name != service.name]
+                sets = self._place(service, rows[service.name], others)
+            for gpu in service.held or ():
+                reserved.pop(gpu)
+            self._settle(service, sets)
+
+    def _of(self, *, funded: bool) -> list[RealtimeJob]:
+        chosen = [service for service in self.problem.realtime if service.funded == funded]
+        return sorted(chosen, key=lambda service: (-service.priority, service.name))
+
+    def _settle(self, service: RealtimeJob, sets: Sets) -> None:
+        self.sets[service.name] = sets
+        for gpu, word in words_of(sets).items():
+            self.grid.hold_word(gpu, word)
+        seconds = self.problem.timestep_seconds
+        cells = sum(map(len, sets))
+        self.turns.give(self._leaf(service), cells * seconds, len(sets[0]) * seconds)
+
+    def _leaf(self, service: RealtimeJob) -> int:
+        return self.turns.leaf_of[service.budget]
+
+    def _rows(self, service: RealtimeJob) -> list[int]:
+        """The GPUs it may use, from the top of the grid."""
+        layout = self.grid.layout
+        rows = range(layout.gpus - 1, -1, -1)
+        if not service.pools:
+            return list(rows)
+        return [gpu for gpu in rows if layout.pool_of[gpu] in service.pools]
+
+    def _place(self, service: RealtimeJob, rows: list[int], others: list[int]) -> Sets:
+        """On free GPUs if they are enough, else where less deserving runs may be stopped."""
+        sets = place_service(service, rows, self._busy(self.grid.wanted.rows.tolist(), others))
+        if not self.grid.waiting or not service.funded or not missing(service, sets):
+            return sets
+        return self._stop_for(service, rows, others, sets)
+
+    def _busy(self, words: list[int], others: list[int]) -> list[int]:
+        """GPUs that other services hold stay theirs until they are placed."""
+        for gpu in others:
+            words[gpu] = self.grid.layout.within
+        return words
+
+    def _stop_for(
+        self, service: RealtimeJob, rows: list[int], others: list[int], sets: Sets
+    ) -> Sets:
+        """Let the service grow onto ever more runs, least deserving first, until it has enough."""
+        leaf = self._leaf(service)
+        victims = self.preemptor.victims_for_service(leaf, service.pools)
+        used: list[tuple[Run, int]] = []
+        count = 1
+        while missing(service, sets) and count < 2 * len(victims):
+            chosen = victims[:count]
+            count *= 2
+            busy = self._busy(self.grid.without(chosen).tolist(), others)
+            wider = place_service(service, rows, busy)
+            hit = _first_uses(wider, chosen)
+            if not self.preemptor.all_within_limit(hit):
+                break
+            if missing(service, wider) < missing(service, sets):
+                sets, used = wider, hit
+        for run, t in used:
+            self.preemptor.stop([run], t, service.name, leaf, 1)
+        return sets
+
+
+def _first_uses(sets: Sets, runs: Sequence[Run]) -> list[tuple[Run, int]]:
+    """The runs whose wishes the sets take, with the first timestep at which they do."""
+    words = words_of(sets)
+    found = []
+    for run in runs:
+        taken = 0
+        for gpu in range(run.first, run.first + run.job.gpus):
+            taken |= words.get(gpu, 0)
+        taken &= run.wish
+        if taken:
+            found.append((run, (taken & -taken).bit_length() - 1))
+    return found
