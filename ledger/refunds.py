@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.models import Max, Sum
@@ -91,7 +91,7 @@ def _refund(run: Run, amount: int, policy: str, now: datetime) -> Entry:
         kind=Entry.Kind.REFUND,
         budget_id=last.budget_id,
         period=period,
-        at=min(max(now, period.starts_at), period.ends_at),
+        at=min(max(now, period.starts_at), period.ends_at - timedelta(seconds=1)),
         amount_mgpus=amount,
         job_id=run.job_id,
         attempt=run.number,

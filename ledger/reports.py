@@ -1,6 +1,40 @@
-"""The ledger's sums: nothing else adds up entries. Frozen dataclasses of integers."""
+"""The ledger's sums: nothing else adds up entries. Amounts and times are integers."""
 
-from ledger.standing import Figures, figures, spendable
+from ledger.burn import DayBurn, burn_by_day, burn_rate, pace, runway_days
+from ledger.burn_report import ADDITIVE, BurnReport, BurnRow, burn_report
+from ledger.checks import EntryProblem, entry_problems
+from ledger.conservation import ConservationRow, Difference, conservation, differences
+from ledger.figures import closed_until
+from ledger.grants import credits
+from ledger.standing import Figures, GpuTime, figures, spendable
+from ledger.statements import ChargeLine, JobCharges, job_charges, parked_by_budget
 from ledger.usage import usage_window
 
-__all__ = ["Figures", "figures", "spendable", "usage_window"]
+__all__ = [
+    "ADDITIVE",
+    "BurnReport",
+    "BurnRow",
+    "ChargeLine",
+    "ConservationRow",
+    "DayBurn",
+    "Difference",
+    "EntryProblem",
+    "Figures",
+    "GpuTime",
+    "JobCharges",
+    "burn_by_day",
+    "burn_rate",
+    "burn_report",
+    "closed_until",
+    "conservation",
+    "credits",
+    "differences",
+    "entry_problems",
+    "figures",
+    "job_charges",
+    "pace",
+    "parked_by_budget",
+    "runway_days",
+    "spendable",
+    "usage_window",
+]

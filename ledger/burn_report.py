@@ -1,0 +1,250 @@
+"""The burn report: one line per child of a budget, and a total that is their sum."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+
+from budgets.models import Budget, Period
+from budgets.periods import elapsed
+from ledger.burn import Spent, pace, per_day, rate_window, runway_days, settled_between
+from ledger.instants import LedgerError, from_seconds, iso, span, to_seconds, whole
+from ledger.membership import Membership
+from ledger.standing import Figures, figures
+
+
+@dataclass(frozen=True, slots=True)
+class BurnRow:
+    """A budget in the report, all below it included. Milli-GPU-seconds and GPU-seconds.
+
+    Granted to spendable are the period's at the report's instant; ``burned`` and GPU-seconds
+    those of the interval asked for. ``is_reserve``: the part of the budget itself that no child
+    has. ``pace_per_mille``: 1000 is on time. None: nothing was planned, or nothing is spent.
+    """
+
+    path: str
+    name: str
+    is_reserve: bool
+    granted_mgpus: int
+    settled_mgpus: int
+    in_flight_mgpus: int
+    held_mgpus: int
+    spendable_mgpus: int
+    pace_per_mille: int | None
+    burn_rate_mgpus: int
+    runway_hours: int | None
+    burned_mgpus: int
+    busy_gpu_seconds: int
+    parked_gpu_seconds: int
+    realtime_gpu_seconds: int
+    unfunded_gpu_seconds: int
+
+
+# The columns in which the rows add up to the total, to the last unit.
+ADDITIVE = (
+    "granted_mgpus",
+    "settled_mgpus",
+    "in_flight_mgpus",
+    "held_mgpus",
+    "burned_mgpus",
+    "busy_gpu_seconds",
+    "parked_gpu_seconds",
+    "realtime_gpu_seconds",
+    "unfunded_gpu_seconds",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BurnReport:
+    budget: str
+    period: str
+    time_zone: str
+    start: datetime
+    end: datetime
+    now: datetime
+    rows: tuple[BurnRow, ...]
+    total: BurnRow
+
+
+def burn_report(
+    *, budget: Budget, start: datetime, end: datetime, now: datetime, by: str = "child"
+) -> BurnReport:
+    """Report what a budget's children ("child") or all leaves below it ("leaf") spent.
+
+    The period is the one in which the interval ends. What a child settled while it stood
+    elsewhere is not in its row. Raises LedgerError if no period covers the interval's end.
+    """
+    start, end = span(start, end)
+    now = whole(now, "now")
+    if by not in ("child", "leaf"):
+        raise LedgerError(f"There is no report by {by!r}: choose child or leaf.")
+    period = report_period(start, end)
+    report = _Report(budget, period, now, by)
+    report.add_period()
+    report.add_interval(start, end)
+    report.add_rate()
+    rows = report.rows()
+    return BurnReport(
+        budget=budget.path,
+        period=period.name,
+        time_zone=period.time_zone,
+        start=start,
+        end=end,
+        now=now,
+        rows=rows,
+        total=report.total(),
+    )
+
+
+def report_period(start: datetime, end: datetime) -> Period:
+    """Return the started period in which an interval ends."""
+    started = Period.objects.filter(status__in=(Period.Status.ACTIVE, Period.Status.CLOSED))
+    period = started.filter(starts_at__lt=end, ends_at__gt=start).order_by("-starts_at").first()
+    if period is None:
+        raise LedgerError(
+            f"No started period covers {iso(start)} to {iso(end)}: choose another interval."
+        )
+    return period
+
+
+class _Report:
+    """Sorts every sum into the row of the child, or leaf, it stood under at the time."""
+
+    def __init__(self, budget: Budget, period: Period, now: datetime, by: str) -> None:
+        self.budget, self.period, self.by = budget, period, by
+        self.now = min(now, from_seconds(to_seconds(period.ends_at) - 1))
+        self.tree = Membership.load()
+        self.figures = figures(period=period, now=self.now)
+        self.settled: dict[int, int] = defaultdict(int)
+        self.burned: dict[int, Spent] = defaultdict(Spent)
+        self.rate: dict[int, int] = defaultdict(int)
+
+    def add_period(self) -> None:
+        for piece in self._pieces(self.period.starts_at, self.period.ends_at):
+            self.settled[piece[0]] += piece[1].settled_mgpus
+
+    def add_interval(self, start: datetime, end: datetime) -> None:
+        for row, spent in self._pieces(start, end):
+            self.burned[row].add(spent)
+
+    def add_rate(self) -> None:
+        window = rate_window(self.period, self.now)
+        if window is None:
+            return
+        amounts: dict[int, int] = defaultdict(int)
+        for row, spent in self._pieces(*window):
+            amounts[row] += spent.settled_mgpus
+        self.rate.update({row: per_day(amount, window) for row, amount in amounts.items()})
+
+    def _pieces(self, start: datetime, end: datetime) -> list[tuple[int, Spent]]:
+        found = settled_between(start, end, tree=self.tree, below=self.budget, fine=False)
+        return [(self._row_of(piece.budget_id, piece.start), piece.spent) for piece in found]
+
+    def _row_of(self, budget_id: int, seconds: int) -> int:
+        """Return whose row an entry of a budget belongs to: a child's, a leaf's or our own."""
+        if self.by == "leaf":
+            return budget_id
+        chain = self.tree.chain(budget_id, seconds)
+        return chain[max(0, chain.index(self.budget.pk) - 1)]
+
+    def _members(self) -> list[int]:
+        """Return the budgets that have a row now, in order of path."""
+        at = to_seconds(self.now)
+        if self.by == "child":
+            return self.tree.children(self.budget.pk, at)
+        below = [one for one in self.tree if self.budget.pk in self.tree.chain(one, at)]
+        parents = {self.tree.parent(one, at) for one in below}
+        return [one for one in below if one not in parents and one != self.budget.pk]
+
+    def rows(self) -> tuple[BurnRow, ...]:
+        here = set(self._members())
+        gone = {row for row in {*self.settled, *self.burned} if row not in here}
+        budgets = Budget.objects.in_bulk([*here, *gone])
+        own = self.budget.pk
+        rows = [
+            self._row(budgets[row], self.figures[row] if row in here else None)
+            for row in sorted(budgets, key=lambda pk: budgets[pk].path)
+            if row != own
+        ]
+        rest = self._rest(here)
+        if not here:
+            return (self._row(self.budget, self.figures[own], is_reserve=bool(rows)), *rows)
+        return (*rows, self._row(self.budget, rest, is_reserve=True))
+
+    def _rest(self, here: set[int]) -> Figures:
+        """Return the budget's own figures, without those of the budgets that have a row."""
+        mine = self.figures[self.budget.pk]
+        less = [self.figures[row] for row in here]
+        values = {
+            one.name: getattr(mine, one.name) - sum(getattr(other, one.name) for other in less)
+            for one in fields(Figures)
+        }
+        return Figures(**values | {"spendable_mgpus": mine.spendable_mgpus})
+
+    def _row(self, budget: Budget, mine: Figures | None, *, is_reserve: bool = False) -> BurnRow:
+        granted, in_flight, held, spendable = (
+            (mine.granted_mgpus, mine.in_flight_mgpus, mine.held_mgpus, mine.spendable_mgpus)
+            if mine
+            else (0, 0, 0, 0)
+        )
+        return self._build(
+            budget,
+            is_reserve,
+            {
+                "granted_mgpus": granted,
+                "settled_mgpus": self.settled[budget.pk],
+                "in_flight_mgpus": in_flight,
+                "held_mgpus": held,
+            },
+            spendable,
+            self.rate[budget.pk],
+            self.burned[budget.pk],
+        )
+
+    def total(self) -> BurnRow:
+        mine = self.figures[self.budget.pk]
+        burned = Spent()
+        for spent in self.burned.values():
+            burned.add(spent)
+        return self._build(
+            self.budget,
+            False,
+            {
+                "granted_mgpus": mine.granted_mgpus,
+                "settled_mgpus": mine.settled_mgpus,
+                "in_flight_mgpus": mine.in_flight_mgpus,
+                "held_mgpus": mine.held_mgpus,
+            },
+            mine.spendable_mgpus,
+            sum(self.rate.values()),
+            burned,
+        )
+
+    def _build(
+        self,
+        budget: Budget,
+        is_reserve: bool,
+        amounts: Mapping[str, int],
+        spendable: int,
+        rate: int,
+        burned: Spent,
+    ) -> BurnRow:
+        used = amounts["settled_mgpus"] + amounts["in_flight_mgpus"]
+        gone = elapsed(self.period, self.now)
+        on_pace = pace(used_mgpus=used, granted_mgpus=amounts["granted_mgpus"], elapsed=gone)
+        runway = runway_days(spendable_mgpus=spendable, burn_rate_mgpus=rate)
+        return BurnRow(
+            path=budget.path,
+            name=budget.name,
+            is_reserve=is_reserve,
+            **amounts,
+            spendable_mgpus=spendable,
+            pace_per_mille=None if on_pace is None else int(on_pace * 1000),
+            burn_rate_mgpus=rate,
+            runway_hours=None if runway is None else int(runway * 24),
+            burned_mgpus=burned.settled_mgpus,
+            busy_gpu_seconds=burned.busy_gpu_seconds,
+            parked_gpu_seconds=burned.parked_gpu_seconds,
+            realtime_gpu_seconds=burned.realtime_gpu_seconds,
+            unfunded_gpu_seconds=burned.unfunded_gpu_seconds,
+        )

@@ -1,0 +1,54 @@
+"""What the ledger's commands share: reading dates, one-line refusals, aligned tables."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime, time
+from zoneinfo import ZoneInfo
+
+from django.core.management.base import CommandError
+
+from budgets.models import Period
+from ledger.instants import LedgerError, whole
+
+
+def refuse(sentence: str) -> CommandError:
+    """Return the error that prints one line and ends the command with status 2."""
+    return CommandError(sentence, returncode=2)
+
+
+def instant(text: str, name: str, zone: ZoneInfo) -> datetime:
+    """Read an ISO date (its midnight in a zone) or an ISO instant with a zone or Z."""
+    try:
+        if len(text) == 10:
+            return datetime.combine(date.fromisoformat(text), time(), tzinfo=zone).astimezone(UTC)
+        return whole(datetime.fromisoformat(text), name)
+    except (ValueError, OverflowError) as error:
+        if isinstance(error, LedgerError):
+            raise refuse(str(error)) from None
+        raise refuse(
+            f"{name}: {text!r} is neither a date (2026-10-01) nor an instant "
+            "(2026-10-01T00:00:00Z)."
+        ) from None
+
+
+def zone_of(text: str | None, default: ZoneInfo) -> ZoneInfo:
+    """Return the accounting zone of the period that a date falls in."""
+    period = None
+    if text and len(text) == 10:
+        at = instant(text, "date", ZoneInfo("UTC"))
+        started = Period.objects.exclude(status__in=(Period.Status.DRAFT, Period.Status.PROPOSED))
+        period = started.filter(starts_at__lte=at.replace(hour=12), ends_at__gt=at).first()
+    return ZoneInfo(period.time_zone) if period else default
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], rules: Iterable[int] = ()) -> str:
+    """Return lines of aligned columns, the first to the left; a rule above the rows in `rules`."""
+    rows = [list(header), *(list(row) for row in rows)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
+    lines = []
+    for number, row in enumerate(rows):
+        if number == 1 or number - 1 in set(rules):
+            lines.append("-" * (sum(widths) + 2 * (len(widths) - 1)))
+        cells = [row[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)

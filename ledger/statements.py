@@ -1,0 +1,86 @@
+"""What one job was charged, and what was parked in an interval, by budget."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import datetime
+
+from ledger.figures import HOLDS
+from ledger.instants import span
+from ledger.membership import Membership
+from ledger.models import Entry
+from ledger.standing import GpuTime, gpu_time
+from workloads.models import Job
+
+Kind = Entry.Kind
+
+
+@dataclass(frozen=True, slots=True)
+class ChargeLine:
+    """One charge of a job: what a run held in one segment, and what that cost."""
+
+    run_number: int
+    timestep: datetime
+    start: datetime
+    end: datetime
+    funded: bool
+    gpu_seconds: int
+    parked_gpu_seconds: int
+    amount_mgpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobCharges:
+    """A job's ledger: totals in milli-GPU-seconds and GPU-seconds, and its charges in order."""
+
+    charged_mgpus: int
+    refunded_mgpus: int
+    held_mgpus: int  # left of its holds
+    charged_gpu_seconds: int
+    parked_gpu_seconds: int
+    unfunded_gpu_seconds: int
+    lines: tuple[ChargeLine, ...]
+
+
+def job_charges(*, job: Job) -> JobCharges:
+    """Return all that a job was charged and refunded so far. One query."""
+    lines: list[ChargeLine] = []
+    sums: dict[str, int] = defaultdict(int)
+    for entry in Entry.objects.filter(job=job).select_related("run").order_by("at", "pk"):
+        sums[entry.kind] += entry.amount_mgpus
+        if entry.kind == Kind.CHARGE:
+            lines.append(_line(entry))
+    return JobCharges(
+        charged_mgpus=sums[Kind.CHARGE],
+        refunded_mgpus=sums[Kind.REFUND],
+        held_mgpus=sum(sign * sums[kind] for kind, sign in HOLDS.items()),
+        charged_gpu_seconds=sum(line.gpu_seconds for line in lines if line.funded),
+        parked_gpu_seconds=sum(line.parked_gpu_seconds for line in lines if line.funded),
+        unfunded_gpu_seconds=sum(line.gpu_seconds for line in lines if not line.funded),
+        lines=tuple(lines),
+    )
+
+
+def parked_by_budget(*, start: datetime, end: datetime) -> dict[int, GpuTime]:
+    """Return the GPU-time of the timesteps that start in [start, end), by budget id.
+
+    Each with what stood below it when it ran; budgets without charges have no key.
+    """
+    start, end = span(start, end)
+    charges = Entry.objects.filter(kind=Kind.CHARGE, timestep__gte=start, timestep__lt=end)
+    return dict(gpu_time(charges, Membership.load()))
+
+
+def _line(entry: Entry) -> ChargeLine:
+    assert entry.run is not None
+    assert entry.timestep is not None
+    assert entry.until is not None
+    return ChargeLine(
+        run_number=entry.run.number,
+        timestep=entry.timestep,
+        start=entry.at,
+        end=entry.until,
+        funded=entry.funded,
+        gpu_seconds=entry.gpu_seconds,
+        parked_gpu_seconds=entry.parked_gpu_seconds,
+        amount_mgpus=entry.amount_mgpus,
+    )
