@@ -8,6 +8,7 @@ from django.db import transaction
 from allocator import requests
 from budgets import services as budgets
 from budgets.models import ChangeSet
+from ledger import services as ledger
 
 
 def approve(*, change_set: ChangeSet, by: User, now: datetime) -> ChangeSet:
@@ -18,5 +19,6 @@ def approve(*, change_set: ChangeSet, by: User, now: datetime) -> ChangeSet:
     """
     with transaction.atomic():
         approved = budgets.approve(change_set=change_set, by=by, now=now)
+        ledger.apply_change_set(change_set=approved, now=now)
         requests.replan("shares")
     return approved

@@ -27,6 +27,7 @@ from config.parsers import BoundedJSONParser
 from config.problems import Conflict
 from ledger import reports
 from ledger.reports import Figures
+from ledger.services import LedgerError
 
 
 class FiguresOut(serializers.Serializer[Any]):
@@ -237,6 +238,8 @@ class ApproveChangeSet(_Decision):
             approvals.approve(change_set=change_set, by=_person(request), now=now())
         except services.StaleBase as stale:
             raise _conflict(stale) from stale
+        except LedgerError as error:
+            raise ValidationError({"shares": [str(error)]}) from error
         return Response(ChangeSetOut(_change_sets().get(pk=pk)).data)
 
 

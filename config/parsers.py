@@ -28,6 +28,11 @@ class BoundedJSONParser(JSONParser):
         if request is not None and int(request.META.get("CONTENT_LENGTH") or 0) > LARGEST_BODY:
             raise TooLarge
         try:
-            return super().parse(stream, media_type, parser_context)
+            found = super().parse(stream, media_type, parser_context)
         except RecursionError:
             raise ParseError("The JSON is nested too deep: keep it under 100 levels.") from None
+        except ParseError as error:
+            raise ParseError(f"The body can't be read as JSON ({error}): mend it.") from error
+        if not isinstance(found, dict):
+            raise ParseError("Send one JSON object, in braces.")
+        return found

@@ -10,6 +10,7 @@ from budgets import api as budgets
 from clusters import api as clusters
 from config import problems
 from config.healthz import healthz
+from ledger import api as ledger
 from workloads import api as workloads
 
 # --- API ----------------------------------------------------------------------------------------
@@ -22,6 +23,7 @@ api: list[URLPattern | URLResolver] = [
     path("nodes/", clusters.Nodes.as_view()),
     path("pools/", clusters.Pools.as_view()),
     path("budgets/", budgets.Tree.as_view()),
+    path("budgets/<path:path>/burn/", ledger.Burn.as_view()),
     path("budgets/<path:path>/change-sets/", budgets.ChangeSets.as_view()),
     path("budgets/<path:path>/", budgets.BudgetDetail.as_view()),
     path("change-sets/<int:pk>/approve/", budgets.ApproveChangeSet.as_view()),

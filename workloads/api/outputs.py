@@ -12,6 +12,7 @@ from rest_framework import serializers
 from budgets.access import redacted
 from config.fields import Instant
 from forecasting.models import Forecast
+from ledger import reports
 from workloads.models import Holding, Job, JobEvent, Run, Service
 
 
@@ -127,12 +128,38 @@ class ServiceOut(serializers.ModelSerializer[Service]):
         fields = ("profile", "step_minutes", "time_zone", "swap_cap")
 
 
+class ChargeLineOut(serializers.Serializer[Any]):
+    """What one run held in a segment of a timestep, and what that cost."""
+
+    run_number = serializers.IntegerField()
+    timestep = Instant()
+    start = Instant()
+    end = Instant()
+    funded = serializers.BooleanField()
+    gpu_seconds = serializers.IntegerField()
+    parked_gpu_seconds = serializers.IntegerField()
+    amount_mgpus = serializers.IntegerField()
+
+
+class ChargesOut(serializers.Serializer[Any]):
+    """What the job cost so far in closed timesteps, and what is set aside for it now."""
+
+    charged_mgpus = serializers.IntegerField()
+    refunded_mgpus = serializers.IntegerField()
+    held_mgpus = serializers.IntegerField()
+    charged_gpu_seconds = serializers.IntegerField()
+    parked_gpu_seconds = serializers.IntegerField()
+    unfunded_gpu_seconds = serializers.IntegerField()
+    lines = ChargeLineOut(many=True)
+
+
 class JobDetailOut(JobOut):
     """A job with all that is known of it."""
 
     dependencies = serializers.PrimaryKeyRelatedField[Job](many=True, read_only=True)
     service = serializers.SerializerMethodField()
     runs = RunOut(many=True)
+    charges = serializers.SerializerMethodField()
     outlook = serializers.SerializerMethodField()
     forecasts = ForecastOut(many=True)
     events = EventOut(many=True)
@@ -141,12 +168,16 @@ class JobDetailOut(JobOut):
         fields = (  # type: ignore[assignment]
             *JobOut.Meta.fields,
             *("command", "spec", "dependencies", "idempotency_key", "progress_s", "service"),
-            *("runs", "outlook", "forecasts", "events"),
+            *("runs", "charges", "outlook", "forecasts", "events"),
         )
 
     @extend_schema_field(ServiceOut(allow_null=True))
     def get_service(self, job: Job) -> dict[str, Any] | None:
         return dict(ServiceOut(job.service).data) if job.is_realtime else None
+
+    @extend_schema_field(ChargesOut)
+    def get_charges(self, job: Job) -> dict[str, Any]:
+        return ChargesOut().to_representation(reports.job_charges(job=job))
 
     @extend_schema_field(WaitOut(allow_null=True))
     def get_outlook(self, job: Job) -> dict[str, Any] | None:

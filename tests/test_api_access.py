@@ -1,0 +1,152 @@
+"""Every address of the API × everyone of the cast: not yours is not there.
+
+A table, and a test that no address is missing from it.
+"""
+
+import pytest
+from django.urls import URLPattern
+from rest_framework.test import APIClient
+
+from allocator import cycle
+from config import urls
+from tests import factories as make
+
+pytestmark = pytest.mark.django_db
+PEOPLE = ("root", "admin", "manager", "member", "viewer", "stranger", "nobody")
+EVERYONE = dict.fromkeys(PEOPLE, 200)
+WHOLE_TREE = dict.fromkeys(PEOPLE, 404) | {"root": 200, "admin": 200}
+PETREL = dict.fromkeys(PEOPLE, 200) | {"stranger": 404, "nobody": 404}
+SCIENCE = PETREL | {"member": 404, "viewer": 404}
+SUBMIT = {"name": "x", "kind": "training", "gpus": 1}
+CHANGE = {"shares": {"petrel": 1, "auk": 2}, "reason": "why", "base_version": 1}
+
+TABLE = [
+    # method, address, body, expected answer of each; the route's pattern is found by the address
+    ("get", "me/", None, EVERYONE),
+    ("get", "nodes/", None, EVERYONE),
+    ("get", "pools/", None, EVERYONE),
+    ("get", "budgets/", None, EVERYONE),
+    ("get", "budgets/orlo/", None, WHOLE_TREE),
+    ("get", "budgets/orlo/science/", None, SCIENCE),
+    ("get", "budgets/orlo/science/petrel/", None, PETREL),
+    ("get", "budgets/orlo/science/burn/", None, SCIENCE),
+    ("get", "budgets/orlo/science/change-sets/", None, SCIENCE),
+    ("post", "budgets/orlo/science/change-sets/", CHANGE, SCIENCE),
+    ("post", "change-sets/{change_set}/approve/", None, SCIENCE),
+    ("post", "change-sets/{change_set}/decline/", None, SCIENCE),
+    ("get", "jobs/", None, EVERYONE),
+    (
+        "post",
+        "jobs/",
+        SUBMIT | {"budget": "orlo/science/petrel"},
+        PETREL | {"viewer": 403, "stranger": 400, "nobody": 400},
+    ),
+    ("get", "jobs/{job}/", None, PETREL),
+    ("post", "jobs/{job}/cancel/", None, PETREL | {"member": 403, "viewer": 403}),
+    ("get", "plan/", None, EVERYONE),
+    ("get", "cycles/", None, EVERYONE),
+    ("get", "cycles/{cycle}/", None, EVERYONE),
+    ("get", "cycles/{cycle}/snapshot/", None, WHOLE_TREE),
+    ("get", "cycles/{cycle}/plan/", None, WHOLE_TREE),
+]
+OPEN = {"schema", "docs", "token/"}
+
+
+@pytest.fixture
+def ids(cast, tree):
+    """A job of somebody else in petrel, its cycle, and a proposal for science."""
+    pool = make.make_pool("h100")
+    make.make_nodes(pool, 2)
+    make.make_period(starts_at=make.LONG_AGO, ends_at=make.LONG_AGO.replace(year=2100))
+    job = make.make_job(tree["orlo/science/petrel"], user=cast["colleague"], minimum_runtime_s=0)
+    made = cycle.run(at=make.T0, trigger="test")
+    client = APIClient()
+    client.force_authenticate(cast["root"])
+    proposal = client.post("/api/v1/budgets/orlo/science/change-sets/", CHANGE).json()
+    return {"job": job.pk, "cycle": made.pk, "change_set": proposal["id"]}
+
+
+@pytest.mark.parametrize("who", PEOPLE)
+@pytest.mark.parametrize(("method", "address", "body", "expected"), TABLE)
+def test_each_address_answers_each_person_as_the_table_says(
+    api_of, ids, method, address, body, expected, who
+):
+    answer = getattr(api_of(who), method)(f"/api/v1/{address.format(**ids)}", body)
+    wanted = {201: 200}.get(answer.status_code, answer.status_code)
+    assert wanted == expected[who], answer.content
+    if wanted != 200:
+        assert answer["Content-Type"] == "application/problem+json"
+        assert answer.json()["detail"].strip()
+
+
+@pytest.mark.parametrize(("method", "address", "body", "expected"), TABLE)
+def test_nobody_who_is_signed_out_gets_anything(ids, method, address, body, expected):
+    answer = getattr(APIClient(), method)(f"/api/v1/{address.format(**ids)}", body)
+    assert answer.status_code == 401
+    assert answer["WWW-Authenticate"] == "Token"
+
+
+@pytest.mark.parametrize("method", ["delete", "put", "patch"])
+@pytest.mark.parametrize("address", sorted({row[1] for row in TABLE}))
+def test_no_address_changes_or_deletes_anything_otherwise(api_of, ids, method, address):
+    answer = getattr(api_of("root"), method)(f"/api/v1/{address.format(**ids)}")
+    assert answer.status_code == 405
+
+
+def test_the_table_has_every_address():
+    listed = {row[1] for row in TABLE}
+    for route in urls.api:
+        if not isinstance(route, URLPattern) or str(route.pattern) in {*OPEN, "^.*/$"}:
+            continue
+        found = [a for a in listed if route.resolve(_numbered(a))]
+        assert found, f"{route.pattern} is not in the table"
+
+
+def test_a_session_wants_its_csrf_token(cast, tree):
+    client = APIClient(enforce_csrf_checks=True)
+    client.force_login(cast["member"])
+    assert client.get("/api/v1/jobs/").status_code == 200
+    answer = client.post("/api/v1/jobs/", SUBMIT | {"budget": "orlo/science/petrel"})
+    assert answer.status_code == 403
+    assert "CSRF" in answer.json()["detail"]
+
+
+def test_names_of_unknown_budgets_are_taken_out_of_the_plan(api_of, ids):
+    mine = api_of("member").get("/api/v1/plan/").json()
+    theirs = api_of("stranger").get("/api/v1/plan/").json()
+    (bar,), (hidden,) = mine["bars"], theirs["bars"]
+    assert (bar["job"], bar["budget"], bar["gpus"]) == (ids["job"], "orlo/science/petrel", 8)
+    assert hidden == bar | {"job": None, "name": None, "budget": None, "kind": None}
+    assert (bar["start"], mine["cycle"]["status"]) == ("2026-10-01T00:00:00Z", "committed")
+    assert [node["name"] for node in mine["nodes"]] == ["h100-n0", "h100-n1"]
+
+
+def test_names_of_unknown_budgets_are_taken_out_of_reasons(api_of, cast, tree):
+    pool = make.make_pool("h100")
+    make.make_nodes(pool, 1)
+    make.make_period()
+    make.make_job(tree["orlo/vision/tern"], minimum_runtime_s=0)
+    cycle.run(at=make.T0, trigger="test")
+    waits = make.make_job(tree["orlo/science/petrel"], minimum_runtime_s=0, at=make.T0)
+    cycle.run(at=make.T0 + make.TIMESTEP, trigger="test")
+    address = f"/api/v1/jobs/{waits.pk}/"
+    seen, hidden = (api_of(who).get(address).json()["outlook"] for who in ("admin", "member"))
+    assert seen["data"]["behind"][0]["budget"] == "orlo/vision/tern"
+    assert hidden["data"]["behind"] == [{"job": None, "name": None, "budget": None}]
+    assert hidden["rule"] == seen["rule"] == api_of("member").get(address).json()["waits"]
+
+
+def test_a_cycle_is_given_in_the_file_formats(api_of, ids):
+    admin = api_of("admin")
+    snapshot = admin.get(f"/api/v1/cycles/{ids['cycle']}/snapshot/").json()
+    plan = admin.get(f"/api/v1/cycles/{ids['cycle']}/plan/").json()
+    assert {"name", "horizon", "timestep_minutes", "nodes", "jobs"} <= set(snapshot)
+    assert (len(plan["grid"]), len(plan["grid"][0])) == (16, snapshot["horizon"])
+    listed = admin.get("/api/v1/cycles/").json()["results"]
+    assert listed[0] == admin.get(f"/api/v1/cycles/{ids['cycle']}/").json()
+
+
+def _numbered(address):
+    for name in ("job", "cycle", "change_set"):
+        address = address.replace(f"{{{name}}}", "1")
+    return address
