@@ -15,7 +15,7 @@ from rest_framework.response import Response
 from rest_framework.throttling import AnonRateThrottle
 from rest_framework.views import APIView
 
-from allocator import approvals
+from allocator import steering
 from budgets import periods, presenting, services, shares
 from budgets.access import Action, get_budget_or_404, standing, visible_q
 from budgets.models import WHOLE, Budget, ChangeSet
@@ -198,19 +198,19 @@ class ChangeSets(ListAPIView[ChangeSet]):
         children = services.children_by_slug(parent, [*given["shares"], *given["overrides"]])
         pools = {pool.slug: pool for pool in Pool.objects.all()}
         try:
-            change_set = services.draft_change_set(
+            change_set = steering.change_shares(
                 parent=parent,
                 shares={children[slug]: share for slug, share in given["shares"].items()},
                 overrides=_overrides(given["overrides"], children, pools),
                 reason=given["reason"],
                 author=_person(request),
                 base_version=given["base_version"],
-                effective_at=given.get("effective_at", at),
+                effective_at=given.get("effective_at"),
+                approve_at_once=False,
                 now=at,
             )
         except services.StaleBase as stale:
             raise _conflict(stale) from stale
-        services.propose(change_set=change_set, now=at)
         return Response(ChangeSetOut(change_set).data, status=201)
 
 
@@ -235,7 +235,7 @@ class ApproveChangeSet(_Decision):
     def post(self, request: Request, pk: int) -> Response:
         change_set = self.found(request, pk)
         try:
-            approvals.approve(change_set=change_set, by=_person(request), now=now())
+            steering.approve(change_set=change_set, by=_person(request), now=now())
         except services.StaleBase as stale:
             raise _conflict(stale) from stale
         except LedgerError as error:

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
 
-from allocator import admission, approvals, cycle, playing
+from allocator import admission, cycle, playing, steering
 from allocator.demo import institute, people, work
 from allocator.demo.institute import Institute
 from allocator.models import Cycle
@@ -98,7 +98,7 @@ def _edit_shares(at: datetime) -> None:
         reason="Storm season needs the ensemble",
         now=at,
     )
-    approvals.approve(change_set=changed, by=ines, now=at)
+    steering.approve(change_set=changed, by=ines, now=at)
 
 
 def _transfer(at: datetime) -> None:

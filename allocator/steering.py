@@ -1,0 +1,62 @@
+"""Steering by shares: a change of the tree, the grants it moves and a replan, in one transaction.
+
+Pages and the API both come here. They ask `budgets.access` first whether someone may.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from allocator import requests
+from budgets import services as budgets
+from budgets.models import Budget, ChangeSet
+from clusters.models import Pool
+from ledger import services as ledger
+
+
+def change_shares(
+    *,
+    parent: Budget,
+    shares: Mapping[Budget, int],
+    overrides: Mapping[tuple[Budget, Pool], int] | None = None,
+    reason: str,
+    author: User,
+    base_version: int,
+    effective_at: datetime | None = None,
+    approve_at_once: bool,
+    now: datetime,
+) -> ChangeSet:
+    """Write new shares of all children of a budget: put in force, or only proposed.
+
+    Shares are thousandths of a percent; without `effective_at` they hold from `now` on. Raises
+    Refused and StaleBase as `budgets.services.draft_change_set` does; then nothing is written.
+    """
+    with transaction.atomic():
+        change_set = budgets.draft_change_set(
+            parent=parent,
+            shares=shares,
+            overrides=overrides,
+            reason=reason,
+            author=author,
+            base_version=base_version,
+            effective_at=effective_at or now,
+            now=now,
+        )
+        if approve_at_once:
+            return approve(change_set=change_set, by=author, now=now)
+        return budgets.propose(change_set=change_set, now=now)
+
+
+def approve(*, change_set: ChangeSet, by: User, now: datetime) -> ChangeSet:
+    """Approve a change set, write the grants of the active period that it moves, and replan.
+
+    Raises what `budgets.services.approve` does; then nothing is written, except that a set on
+    an outdated base was marked stale when the other one was approved.
+    """
+    with transaction.atomic():
+        approved = budgets.approve(change_set=change_set, by=by, now=now)
+        ledger.apply_change_set(change_set=approved, now=now)
+        requests.replan("shares")
+    return approved
