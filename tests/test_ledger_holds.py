@@ -1,4 +1,4 @@
-"""Holds: set aside before anything is spent, covered step by step, released at the end."""
+"""Holds: set aside before anything is spent, topped up step by step, released at the end."""
 
 from datetime import timedelta
 
@@ -16,35 +16,13 @@ from tests.factories import (
     make_period,
     make_pool,
     make_run,
-    make_tree,
-    someone,
 )
+from tests.ledger_world import CREDIT, close, give, give_alone
+from workloads import services as workloads
+from workloads.models import Job, Run
 
 pytestmark = pytest.mark.django_db
-
-CREDIT = 3_600_000  # milli-GPU-seconds
-
-
-def give(budget: Budget, credits: int, period: Period) -> None:
-    """Give a budget and everything above it credits, as a grant of shares would."""
-    node: Budget | None = budget
-    while node is not None:
-        Entry.objects.create(
-            kind="grant",
-            budget=node,
-            period=period,
-            at=T0,
-            amount_mgpus=credits * CREDIT,
-            author=someone(),
-            key=f"test:{node.pk}:{Entry.objects.count()}",
-            created_at=T0,
-        )
-        node = node.parent
-
-
-@pytest.fixture
-def tree() -> dict[str, Budget]:
-    return make_tree()
+MINUTE = timedelta(minutes=1)
 
 
 @pytest.fixture
@@ -55,6 +33,13 @@ def period() -> Period:
 @pytest.fixture
 def petrel(tree: dict[str, Budget]) -> Budget:
     return tree["orlo/science/petrel"]
+
+
+def figures_of(budget: Budget, period: Period, at) -> tuple[float, float, float]:
+    """Settled, in flight and held, in credits."""
+    found = reports.figures(period=period, now=at)[budget.pk]
+    amounts = (found.settled_mgpus, found.in_flight_mgpus, found.held_mgpus)
+    return tuple(amount / CREDIT for amount in amounts)
 
 
 def test_a_hold_is_minimum_runtime_times_gpus_times_the_highest_acceptable_rate(
@@ -79,28 +64,88 @@ def test_a_job_is_funded_while_credits_last(petrel: Budget, period: Period) -> N
     assert (one.funded, one.spendable_mgpus, one.binding) == (True, 2 * CREDIT, None)
     assert (two.funded, two.needed_mgpus, two.spendable_mgpus) == (False, 8 * CREDIT, 2 * CREDIT)
     assert two.binding == petrel
-    assert list(Entry.objects.filter(kind="hold").values_list("key", flat=True)) == [
-        f"hold:{first.pk}:1"
-    ]
-    figures = reports.figures(period=period, now=T0)[petrel.pk]
-    assert (figures.held_mgpus, figures.spendable_mgpus) == (8 * CREDIT, 2 * CREDIT)
+    keys = Entry.objects.filter(kind="hold").values_list("key", flat=True)
+    assert list(keys) == [f"hold:{first.pk}:1"]
+    assert reports.spendable(budget=petrel, now=T0) == 2 * CREDIT
+
+
+def test_a_hold_of_all_that_is_spendable_is_placed_and_one_more_unit_is_not(
+    petrel: Budget, period: Period
+) -> None:
+    give(petrel, 1, period)
+    job = make_job(petrel)
+    assert not services.place_hold(job=job, amount_mgpus=CREDIT + 1, now=T0).funded
+    assert services.place_hold(job=job, amount_mgpus=CREDIT, now=T0).funded
+
+
+def test_several_holds_are_placed_in_order_each_against_what_is_left(
+    petrel: Budget, period: Period
+) -> None:
+    give(petrel, 10, period)
+    jobs = [make_job(petrel) for _ in range(4)]
+    wanted = list(zip(jobs, (6 * CREDIT, 5 * CREDIT, 4 * CREDIT, 1), strict=True))
+    found = services.place_holds(wanted=wanted, now=T0)
+    assert [one.funded for one in found] == [True, False, True, False]
+    assert [one.spendable_mgpus for one in found] == [4 * CREDIT, 4 * CREDIT, 0, 0]
+
+
+def test_the_same_hold_twice_is_one(petrel: Budget, period: Period) -> None:
+    give(petrel, 10, period)
+    job = make_job(petrel)
+    for _ in range(2):
+        assert services.place_hold(job=job, amount_mgpus=8 * CREDIT, now=T0).funded
+    assert Entry.objects.filter(kind="hold").count() == 1
+    assert reports.spendable(budget=petrel, now=T0) == 2 * CREDIT
 
 
 def test_the_ancestor_that_has_least_binds(
     tree: dict[str, Budget], petrel: Budget, period: Period
 ) -> None:
     give(petrel, 10, period)
-    Entry.objects.create(
-        kind="grant", budget=petrel, period=period, at=T0, amount_mgpus=90 * CREDIT,
-        key="more", created_at=T0,
-    )  # fmt: skip
+    give_alone(petrel, 90, period)
     result = services.place_hold(job=make_job(petrel), amount_mgpus=11 * CREDIT, now=T0)
     assert not result.funded
+    # Both ancestors have 10: the one nearest to the job is named.
     assert result.binding == tree["orlo/science"]
     assert result.spendable_mgpus == 10 * CREDIT
 
 
-def test_covering_and_closing_moves_each_second_from_held_to_in_flight_to_settled(
+def test_a_sibling_s_hold_takes_from_the_common_parent(
+    tree: dict[str, Budget], petrel: Budget, period: Period
+) -> None:
+    give(petrel, 10, period)
+    give_alone(tree["orlo/science/auk"], 10, period)
+    assert services.place_hold(job=make_job(petrel), amount_mgpus=7 * CREDIT, now=T0).funded
+    auk = make_job(tree["orlo/science/auk"])
+    assert not services.place_hold(job=auk, amount_mgpus=4 * CREDIT, now=T0).funded
+    assert services.place_hold(job=auk, amount_mgpus=3 * CREDIT, now=T0).funded
+
+
+def test_without_minimum_runtime_or_period_nothing_is_held(petrel: Budget) -> None:
+    job = make_job(petrel, minimum_runtime_s=0)
+    make_pool()
+    assert services.hold_amount(job=job, at=T0) == 0
+    assert not services.place_hold(job=job, amount_mgpus=5, now=T0).funded  # no period yet
+    give(petrel, 10, make_period())
+    assert not services.place_hold(job=job, amount_mgpus=0, now=T0).funded
+    assert not Entry.objects.filter(kind="hold").exists()
+
+
+@pytest.mark.parametrize(
+    ("amount", "now", "words"),
+    [
+        (-1, T0, "negative"),
+        (1, T0.replace(tzinfo=None), "no time zone"),
+        (1, T0.replace(microsecond=1), "fraction of a second"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(petrel, period, amount, now, words) -> None:
+    job = make_job(petrel)
+    with pytest.raises(services.LedgerError, match=words):
+        services.place_hold(job=job, amount_mgpus=amount, now=now)
+
+
+def test_each_second_moves_from_held_to_in_flight_to_settled(
     petrel: Budget, period: Period
 ) -> None:
     give(petrel, 100, period)
@@ -109,19 +154,123 @@ def test_covering_and_closing_moves_each_second_from_held_to_in_flight_to_settle
     assert services.place_hold(job=job, amount_mgpus=8 * CREDIT, now=T0).funded
     run = make_run(job, {node: 0xFF})
 
-    def figures(at):
-        f = reports.figures(period=period, now=at)[petrel.pk]
-        return tuple(x / CREDIT for x in (f.settled_mgpus, f.in_flight_mgpus, f.held_mgpus))
+    assert figures_of(petrel, period, T0) == (0, 0, 8)
+    assert figures_of(petrel, period, T0 + 15 * MINUTE) == (0, 2, 6)
+    close()
+    assert figures_of(petrel, period, T0 + TIMESTEP) == (4, 0, 4)
+    later = close(since=T0 + TIMESTEP)
+    assert figures_of(petrel, period, later) == (8, 0, 0)
+    for _ in range(2):  # a second top-up finds nothing missing
+        assert services.cover(runs=[run], start=later, end=later + TIMESTEP, now=later) == set()
+        assert figures_of(petrel, period, later) == (8, 0, 4)
+    assert figures_of(petrel, period, later + 15 * MINUTE) == (8, 2, 2)
+    # Beyond what is held, it is in flight all the same.
+    assert figures_of(petrel, period, later + 45 * MINUTE) == (8, 6, 0)
 
-    assert figures(T0) == (0, 0, 8)
-    assert figures(T0 + HOUR / 4) == (0, 2, 6)
-    assert services.close_timestep(start=T0, end=T0 + TIMESTEP, parked={}, now=T0 + TIMESTEP)
-    assert figures(T0 + TIMESTEP) == (4, 0, 4)
-    later = T0 + HOUR
-    assert services.close_timestep(start=T0 + TIMESTEP, end=later, parked={}, now=later)
-    assert figures(later) == (8, 0, 0)
-    assert services.cover(runs=[run], start=later, end=later + TIMESTEP, now=later) == set()
-    assert figures(later) == (8, 0, 4)
-    assert services.cover(runs=[run], start=later, end=later + TIMESTEP, now=later) == set()
-    assert figures(later) == (8, 0, 4)
-    assert figures(later + timedelta(minutes=15)) == (8, 2, 2)
+
+def test_a_top_up_adds_only_what_the_hold_lacks(petrel: Budget, period: Period) -> None:
+    give(petrel, 100, period)
+    (node,) = make_nodes(make_pool(rate=2000))
+    job = make_job(petrel, minimum_runtime_s=600)
+    services.place_hold(job=job, amount_mgpus=600 * 8 * 2000, now=T0)
+    run = make_run(job, {node: 0xFF})
+    assert services.cover(runs=[run], start=T0, end=T0 + TIMESTEP, now=T0) == set()
+    top_up = Entry.objects.get(key=f"hold:{job.pk}:1:2026-10-01T00:00:00Z")
+    assert top_up.amount_mgpus == (1800 - 600) * 8 * 2000
+    assert top_up.run == run
+
+
+def test_top_ups_go_by_run_id_until_the_budget_has_no_more(petrel: Budget, period: Period) -> None:
+    give(petrel, 9, period)  # each run costs 4 a timestep
+    nodes = make_nodes(make_pool(), 3)
+    runs = [make_run(make_job(petrel), {node: 0xFF}) for node in nodes]
+    uncovered = services.cover(runs=reversed(runs), start=T0, end=T0 + TIMESTEP, now=T0)
+    assert uncovered == {runs[2].pk}
+    assert reports.spendable(budget=petrel, now=T0) == CREDIT
+
+
+def test_a_run_that_grows_at_the_same_instant_is_topped_up_again(
+    petrel: Budget, period: Period
+) -> None:
+    give(petrel, 100, period)
+    (node,) = make_nodes(make_pool())
+    job = make_job(petrel)
+    run = make_run(job, {node: 0b1})
+    services.cover(runs=[run], start=T0, end=T0 + TIMESTEP, now=T0)
+    run.holdings.update(mask=0b11)
+    services.cover(runs=[run], start=T0, end=T0 + TIMESTEP, now=T0)
+    amounts = Entry.objects.filter(kind="hold").order_by("pk").values_list("key", "amount_mgpus")
+    key = f"hold:{job.pk}:1:2026-10-01T00:00:00Z"
+    assert list(amounts) == [(key, CREDIT // 2), (f"{key}:2", CREDIT // 2)]
+
+
+def test_runs_that_hold_nothing_funded_need_no_cover_and_without_period_none_has_it(
+    petrel: Budget,
+) -> None:
+    one, two = make_nodes(make_pool(), 2)
+    free = make_run(make_job(petrel), {one: 1}, funded=False)
+    paid = make_run(make_job(petrel), {two: 1})
+    assert services.cover(runs=[free, paid], start=T0, end=T0 + TIMESTEP, now=T0) == {paid.pk}
+    assert not Entry.objects.exists()
+
+
+def test_a_run_that_ends_early_gives_back_all_that_it_did_not_use(
+    petrel: Budget, period: Period
+) -> None:
+    give(petrel, 100, period)
+    (node,) = make_nodes(make_pool())
+    job = make_job(petrel, minimum_runtime_s=36_000, state=Job.State.RUNNING)
+    services.place_hold(job=job, amount_mgpus=80 * CREDIT, now=T0)
+    run = make_run(job, {node: 0xFF})
+    end = T0 + HOUR  # a tenth of what was set aside
+    close(1)
+    workloads.end_run(run=run, reason=Run.EndReason.COMPLETED, at=end)
+
+    assert services.release_rest(job=job, attempt=1, at=end, now=end) == 76 * CREDIT
+    assert services.release_rest(job=job, attempt=1, at=end, now=end) == 0
+    assert figures_of(petrel, period, end) == (4, 4, 0)  # spent but not yet billed
+    close(since=T0 + TIMESTEP)
+    assert figures_of(petrel, period, end) == (8, 0, 0)
+    assert reports.spendable(budget=petrel, now=end) == 92 * CREDIT
+
+
+def test_each_requeue_needs_its_own_hold(petrel: Budget, period: Period) -> None:
+    give(petrel, 10, period)
+    job = make_job(petrel)
+    services.place_hold(job=job, amount_mgpus=8 * CREDIT, now=T0)
+    services.release_rest(job=job, attempt=1, at=T0, now=T0)
+    job.attempt = 2
+    job.save()
+    assert services.place_hold(job=job, amount_mgpus=9 * CREDIT, now=T0).funded
+    assert Entry.objects.filter(key=f"hold:{job.pk}:2").count() == 1
+    assert reports.spendable(budget=petrel, now=T0) == CREDIT
+
+
+def test_orphan_holds_are_swept_and_named(petrel: Budget, period: Period) -> None:
+    give(petrel, 100, period)
+    ended, moved_on, waiting = (make_job(petrel) for _ in range(3))
+    for job in (ended, moved_on, waiting):
+        services.place_hold(job=job, amount_mgpus=8 * CREDIT, now=T0)
+    Job.objects.filter(pk=ended.pk).update(state=Job.State.FAILED)
+    Job.objects.filter(pk=moved_on.pk).update(attempt=2)
+
+    rules = [p.rule for p in reports.entry_problems(start=T0, end=T0 + HOUR)]
+    swept = services.sweep_holds(now=T0 + HOUR)
+
+    assert rules == ["orphan hold", "orphan hold"]
+    assert [(one.job_id, one.amount_mgpus) for one in swept] == [
+        (ended.pk, 8 * CREDIT),
+        (moved_on.pk, 8 * CREDIT),
+    ]
+    assert swept[0].budget_path == "orlo/science/petrel"
+    assert services.sweep_holds(now=T0 + HOUR) == []
+    assert reports.spendable(budget=petrel, now=T0) == 92 * CREDIT
+
+
+def test_a_live_run_s_hold_is_no_orphan(petrel: Budget, period: Period) -> None:
+    give(petrel, 100, period)
+    (node,) = make_nodes(make_pool())
+    job = make_job(petrel, state=Job.State.RUNNING)
+    services.place_hold(job=job, amount_mgpus=8 * CREDIT, now=T0)
+    make_run(job, {node: 0xFF})
+    assert services.sweep_holds(now=T0) == []

@@ -1,0 +1,56 @@
+"""What the ledger's tests share: credits given by hand, closed timesteps, logs of GPUs."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from budgets.models import Budget, Period
+from clusters.models import GpuState, Node
+from ledger import services
+from ledger.models import Entry
+from tests.factories import T0, TIMESTEP, someone
+
+CREDIT = 3_600_000  # milli-GPU-seconds
+
+
+def give(budget: Budget, credits: int, period: Period) -> None:
+    """Give a budget and all above it credits in a period, as its shares would."""
+    node: Budget | None = budget
+    while node is not None:
+        give_alone(node, credits, period)
+        node = node.parent
+
+
+def give_alone(budget: Budget, credits: int, period: Period) -> None:
+    Entry.objects.create(
+        kind="grant",
+        budget=budget,
+        period=period,
+        at=period.starts_at,
+        amount_mgpus=credits * CREDIT,
+        author=someone(),
+        key=f"test:{budget.pk}:{Entry.objects.count()}",
+        created_at=period.starts_at,
+    )
+
+
+def close(timesteps: int = 1, *, since: datetime = T0, parked: Mapping | None = None) -> datetime:
+    """Close consecutive timesteps, each at its end; return the end of the last."""
+    for _ in range(timesteps):
+        end = since + TIMESTEP
+        assert services.close_timestep(start=since, end=end, parked=parked or {}, now=end)
+        since = end
+    return since
+
+
+def log_gpus(node: Node, at: datetime, *, held: int = 0, down: int = 0) -> GpuState:
+    """Log a node's GPUs; what is neither held nor down is free."""
+    free = node.full_mask & ~held & ~down
+    return GpuState.objects.create(node=node, at=at, held=held, free=free, down=down)
+
+
+def ledger() -> list[tuple[str, str, int, int, int]]:
+    """Return the whole ledger, whoever wrote it when, to be compared."""
+    rows = Entry.objects.order_by("key")
+    return list(
+        rows.values_list("key", "kind", "amount_mgpus", "gpu_seconds", "parked_gpu_seconds")
+    )
