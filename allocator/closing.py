@@ -2,7 +2,7 @@
 
 import logging
 from collections import defaultdict
-from datetime import datetime
+from datetime import UTC, datetime
 
 from django.db import transaction
 from django.db.models import Min, Q
@@ -11,12 +11,17 @@ from allocator import admission, alarms, delivery, timesteps
 from clusters.connectors import connector_for
 from clusters.connectors.base import ConnectorError, IdleWindow
 from clusters.models import Cluster
+from ledger import figures
 from ledger import services as ledger
-from ledger.models import ClosedTimestep, Entry
+from ledger.figures import Attempt
+from ledger.models import ClosedTimestep
+from ledger.rates import Rates
 from workloads import services as workloads
-from workloads.models import Job, Run
+from workloads.models import Holding, Job, Run, Service
 
 logger = logging.getLogger(__name__)
+
+NOTHING = datetime.min.replace(tzinfo=UTC)
 
 
 def due(*, at: datetime) -> list[datetime]:
@@ -31,20 +36,44 @@ def due(*, at: datetime) -> list[datetime]:
 def close_due(*, at: datetime) -> list[datetime]:
     """Charge what really ran, timestep by timestep; missed ones by the same code.
 
-    Closing a timestep and funding the next are one transaction: a crash leaves both or neither.
+    What can't be closed, with no period to charge it to, waits for one; an alarm says so.
     """
     closed = []
-    for start in due(at=at):
-        end = start + timesteps.step()
-        segments = ledger.segments(start=start, end=end)
-        parked = _parked(segments, at)
-        with transaction.atomic():
-            if not ledger.close_timestep(start=start, end=end, parked=parked, now=at):
-                continue
-            delivery.record(start=start, end=end, segments=segments)
-            _cover(end)
-        closed.append(start)
+    try:
+        for start in due(at=min(at, _known_until(at))):
+            if _close(start, at):
+                closed.append(start)
+    except ledger.LedgerError as error:
+        alarms.raise_alarm(kind="not-closed", text=str(error), at=at)
+    else:
+        alarms.clear(kind="not-closed", at=at)
     return closed
+
+
+def _close(start: datetime, at: datetime) -> bool:
+    """Closing a timestep and funding the next are one transaction: a crash leaves both or none."""
+    end = start + timesteps.step()
+    segments = ledger.segments(start=start, end=end)
+    parked = _parked(segments, at)
+    with transaction.atomic():
+        if not ledger.close_timestep(start=start, end=end, parked=parked, now=at):
+            return False
+        delivery.record(start=start, end=end, segments=segments)
+        _cover(end, at)
+    return True
+
+
+def _known_until(at: datetime) -> datetime:
+    """Up to when every cluster has told what its runs held: a charge can't be taken back.
+
+    While one with live runs can't be reached, or has yet to confirm another set of GPUs that may
+    be in use already, timesteps stay open.
+    """
+    if Service.objects.filter(pending__isnull=False, job__runs__state=Run.State.RUNNING).exists():
+        return NOTHING
+    driven = Cluster.objects.filter(pools__runs__state__in=Run.LIVE).distinct()
+    seen = driven.values_list("observed_until", flat=True)
+    return min((until or NOTHING for until in seen), default=at)
 
 
 def fund_waiting(*, at: datetime) -> dict[int, ledger.HoldResult]:
@@ -62,14 +91,24 @@ def fund_waiting(*, at: datetime) -> dict[int, ledger.HoldResult]:
         return admission.fund_all(jobs=waiting, now=at)
 
 
-def _cover(boundary: datetime) -> None:
-    """Top up the holds of what goes on past a timestep's end; what can't be is unfunded from it."""
-    runs = _held_past(boundary)
+def _cover(boundary: datetime, at: datetime) -> None:
+    """Top up the holds of what goes on past a timestep's end; what can't be is unfunded from it.
+
+    A service is asked after its new set is confirmed (``cover_services``), so here only for the
+    time that has passed already when a tick is late.
+    """
     end = boundary + timesteps.step()
-    short = ledger.cover(runs=runs, start=boundary, end=end, now=boundary)
+    runs = _held_past(boundary)
+    _top_up([run for run in runs if not run.job.is_realtime], boundary, end)
+    if boundary < at:
+        _top_up([run for run in runs if run.job.is_realtime], boundary, min(end, at))
+
+
+def _top_up(runs: list[Run], start: datetime, end: datetime) -> None:
+    short = ledger.cover(runs=runs, start=start, end=end, now=start)
     for run in runs:
         if run.pk in short:
-            workloads.unfund(run=run, at=boundary)
+            workloads.unfund(run=run, at=start)
 
 
 def cover_services(*, at: datetime) -> None:
@@ -82,28 +121,31 @@ def cover_services(*, at: datetime) -> None:
         state=Run.State.RUNNING, job__kind=Job.Kind.REALTIME, holdings__funded=True
     ).filter(holdings__ended_at=None)
     runs = list(services.distinct().select_related("job", "job__budget", "pool").order_by("id"))
-    if not runs or _set_aside(runs, since=timesteps.floor(at)):
+    if not runs or _set_aside(runs, end=end):
         return
     with transaction.atomic():
-        short = ledger.cover(runs=runs, start=at, end=end, now=at)
-        for run in runs:
-            if run.pk in short:
-                workloads.unfund(run=run, at=at)
+        _top_up(runs, at, end)
 
 
-def _set_aside(runs: list[Run], *, since: datetime) -> bool:
-    """Whether each service has had its hold for the timestep that began at ``since``."""
-    jobs = [run.job_id for run in runs]
-    paid = Entry.objects.filter(kind=Entry.Kind.HOLD, job_id__in=jobs, at__gte=since)
-    return paid.values("job_id").distinct().count() == len(jobs)
+def _set_aside(runs: list[Run], *, end: datetime) -> bool:
+    """Whether the holds of all the runs cover what is not charged yet and goes on to ``end``."""
+    since = figures.closed_until() or NOTHING
+    needed: dict[Attempt, int] = defaultdict(int)
+    rates, by_id = Rates.load(), {run.pk: run for run in runs}
+    uncharged = Q(ended_at=None) | Q(ended_at__gt=since)
+    for holding in Holding.objects.filter(uncharged, run__in=runs, funded=True):
+        run = by_id[holding.run_id]
+        span = max(holding.started_at or end, since), holding.ended_at or end
+        price = rates.price(run.pool_id, *(int(instant.timestamp()) for instant in span))
+        needed[Attempt(run.job_id, run.number)] += holding.gpus * price
+    left = figures.open_holds([run.job_id for run in runs])
+    return all(sum(left.get(mine, {}).values()) >= cost for mine, cost in needed.items())
 
 
 def _held_past(boundary: datetime) -> list[Run]:
-    """Funded batch-like runs that held GPUs at an instant and after it."""
+    """Funded runs that held GPUs at an instant and after it."""
     beyond = Q(holdings__ended_at=None) | Q(holdings__ended_at__gt=boundary)
-    runs = Run.objects.filter(
-        beyond, holdings__funded=True, holdings__started_at__lte=boundary
-    ).exclude(job__kind=Job.Kind.REALTIME)
+    runs = Run.objects.filter(beyond, holdings__funded=True, holdings__started_at__lte=boundary)
     return list(runs.distinct().select_related("job", "job__budget", "pool").order_by("id"))
 
 

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from django.db import transaction
+from django.db.models import Q
 
 from budgets.models import Budget
 from budgets.periods import active
@@ -142,16 +143,17 @@ def _answer(
 
 @transaction.atomic
 def cover(*, runs: Iterable[Run], start: datetime, end: datetime, now: datetime) -> set[int]:
-    """Top up the holds of funded live runs so that each covers its cost on [start, end).
+    """Top up the holds of what ran funded at ``start``, so that each covers its cost to ``end``.
 
-    In order of run id, each against what the ones before have left. Returns the ids of the runs
-    that could not be covered: from ``start`` on they are to be unfunded. Without an active
-    period that is all of them.
+    A run that has ended since counts too: missed timesteps are decided on as they would have
+    been then. In order of run id, each against what the ones before have left. Returns the ids of
+    the runs that could not be covered: from ``start`` on they are to be unfunded. Without an
+    active period that is all of them.
     """
     start, end = span(start, end)
     now = whole(now, "now")
     lock_ledger()
-    funded = _funded(runs)
+    funded = _funded(runs, start)
     period = active(start)
     if period is None:
         return {one.run_id for one in funded}
@@ -186,12 +188,15 @@ def _top_up(found: Accounts, one: Funded, cost: int, missing: int) -> int:
     return amount
 
 
-def _funded(runs: Iterable[Run]) -> list[Funded]:
-    """Return what each run holds funded now, by run id; a run that holds nothing drops out."""
+def _funded(runs: Iterable[Run], at: datetime) -> list[Funded]:
+    """Return what each run holds funded at an instant, by run id; without any it drops out.
+
+    A holding whose start isn't confirmed yet counts.
+    """
+    begun = Q(started_at=None) | Q(started_at__lte=at)
     rows = (
-        Holding.objects.filter(run_id__in=sorted(run.pk for run in runs))
-        .filter(ended_at=None, funded=True)
-        .exclude(run__state=Run.State.ENDED)
+        Holding.objects.filter(begun, Q(ended_at=None) | Q(ended_at__gt=at), funded=True)
+        .filter(run_id__in=sorted(run.pk for run in runs))
         .order_by("run_id")
         .values_list(
             *("run_id", "run__job_id", "run__number", "run__job__budget_id"),
