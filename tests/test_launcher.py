@@ -191,6 +191,16 @@ def test_no_service_outlives_a_killed_run(tmp_path: Path, port: int) -> None:
 
 
 @pytest.mark.slow
+def test_what_does_not_answer_is_named(tmp_path: Path, port: int) -> None:
+    done = _health(tmp_path, port, "--web", "--beat", "--worker", "cycle")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"web: http://127.0.0.1:{port}/healthz does not answer" in done.stderr
+    assert "worker: cycle@" in done.stderr
+    assert f"beat: no schedule in {tmp_path}" in done.stderr
+    assert "database" not in done.stderr
+
+
+@pytest.mark.slow
 @pytest.mark.usefixtures("prepared")
 def test_a_service_that_ends_is_named_and_stops_the_others(tmp_path: Path, port: int) -> None:
     run = _serve(tmp_path, port)
@@ -204,8 +214,12 @@ def test_a_service_that_ends_is_named_and_stops_the_others(tmp_path: Path, port:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("prepared")
-def test_an_interrupt_stops_everything_and_is_no_error(tmp_path: Path, port: int) -> None:
+def test_all_is_well_while_it_serves_and_an_interrupt_is_no_error(
+    tmp_path: Path, port: int
+) -> None:
     run = _serve(tmp_path, port)
+    for options in (["--web", "--worker", "cycle"], ["--beat", "--worker", "long"]):
+        assert _becomes(lambda: _health(tmp_path, port, *options).returncode == 0)  # noqa: B023
     run.send_signal(signal.SIGINT)
     output, _ = run.communicate(timeout=30)
     assert run.returncode == 0
@@ -302,6 +316,17 @@ def _serve(data_dir: Path, port: int) -> subprocess.Popen[str]:
         if f"http://127.0.0.1:{port}/" in line:
             return run
     pytest.fail(f"./run serve ended with {run.wait()}: {run.communicate()[1]}")
+
+
+def _health(data_dir: Path, port: int, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "manage.py", "healthcheck", *options],
+        cwd=ROOT,
+        env={**environment.without_settings(), "DATA_DIR": str(data_dir), "WEB_PORT": str(port)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def _living(data_dir: Path) -> list[int]:
