@@ -12,7 +12,7 @@ from workloads.models import Job
 from workloads.specs import JobSpec
 
 SEED = 2026
-DEMAND = 2.3  # GPU-hours asked for in the day ÷ its capacity
+DEMAND = 2.2  # GPU-hours asked for in the day ÷ its capacity
 CAPACITY_GPU_H = sum(NODES.values()) * NODE_GPUS * 24
 HOUR, MINUTE = 3600, 60
 CHECKPOINTS = 0.8  # part of the jobs that can go on where they were stopped
@@ -74,29 +74,29 @@ PROTECTED: dict[str, Any] = {"minimum_runtime_s": 4 * HOUR, "resumable": True}
 FREE: dict[str, Any] = {"minimum_runtime_s": 0, "when_unfunded": "run", "resumable": True}
 LONG: dict[str, Any] = {"minimum_runtime_s": 3 * HOUR, "resumable": True}
 HABITS = (
-    Habit("language/heron", "ablate", TRAINING, (8, 8, 16), 3.5, 4, asks=LONG),
-    Habit("language/heron", "anneal", TRAINING, (8,), 4.0, 3, asks={"pools": ("h100",)}),
-    Habit("language/wren", "rl-sweep-b", TRAINING, (2, 4), 2.5, 4, 4, FREE),
-    Habit("language/wren", "dpo", TRAINING, (4, 8), 2.5, 4, asks={"resumable": True}),
-    Habit("language/wren", "rlhf-probe", BATCH, (4, 8), 1.5, 3),
-    Habit("language/magpie", "langid", BATCH, (1, 2), 2.0, 3, 3),
-    Habit("language/magpie", "dedup", BATCH, (4, 8), 2.0, 2),
-    Habit("vision/lynx", "vid-gen", TRAINING, (8, 16), 3.5, 4, asks=LONG),
-    Habit("vision/lynx", "vid-tok", TRAINING, (4, 8), 2.5, 3),
-    Habit("vision/lynx", "caption", BATCH, (1, 2), 1.2, 3, 4),
-    Habit("vision/ibex", "grasp", TRAINING, (4, 8), 2.5, 3, asks={"resumable": True}),
-    Habit("vision/ibex", "recon", BATCH, (2, 4), 2.0, 3, 2),
-    Habit("science/tern", "md-screen", TRAINING, (8, 16), 3.0, 4, asks=LONG),
-    Habit("science/tern", "relax", BATCH, (1, 2, 4), 1.2, 3, 4),
-    Habit("science/petrel", "hindcast", TRAINING, (4, 8), 3.5, 3, asks=FREE),
-    Habit("science/petrel", "ens-small", TRAINING, (4, 8), 2.5, 3, asks={"urgency": "high"}),
-    Habit("science/petrel", "downscale", BATCH, (2, 4), 1.5, 3, 2),
-    Habit("science/auk", "sky-emulator", TRAINING, (8,), 3.5, 3, asks={"resumable": True}),
-    Habit("science/auk", "photo-z", BATCH, (1, 2), 1.2, 3, 4),
-    Habit("platform/anvil", "gptq", QUANTIZATION, (2, 4), 1.0, 2, 2),
-    Habit("platform/anvil", "awq", QUANTIZATION, (1, 2), 1.0, 2, 2),
-    Habit("platform/compass", "judge", BATCH, (2, 4), 1.5, 3, 2),
-    Habit("platform/compass", "probe", BATCH, (1, 2), 0.7, 2, 3),
+    Habit("language/heron", "ablate", TRAINING, (8, 8, 16), 4.0, 4, asks=LONG),
+    Habit("language/heron", "anneal", TRAINING, (8,), 5.0, 3, asks={"pools": ("h100",)}),
+    Habit("language/wren", "rl-sweep-b", TRAINING, (4,), 3.0, 3, 3, FREE),
+    Habit("language/wren", "dpo", TRAINING, (4, 8), 3.5, 4, asks={"resumable": True}),
+    Habit("language/wren", "rlhf-probe", BATCH, (4, 8), 2.0, 2),
+    Habit("language/magpie", "langid", BATCH, (2,), 3.0, 2, 2),
+    Habit("language/magpie", "dedup", BATCH, (4, 8), 2.5, 2),
+    Habit("vision/lynx", "vid-gen", TRAINING, (8, 16), 4.0, 4, asks=LONG),
+    Habit("vision/lynx", "vid-tok", TRAINING, (4, 8), 3.5, 3),
+    Habit("vision/lynx", "caption", BATCH, (1, 2), 2.0, 1, 2),
+    Habit("vision/ibex", "grasp", TRAINING, (4, 8), 3.5, 4, asks={"resumable": True}),
+    Habit("vision/ibex", "recon", BATCH, (2, 4), 2.5, 2, 2),
+    Habit("science/tern", "md-screen", TRAINING, (8, 16), 4.0, 4, asks=LONG),
+    Habit("science/tern", "relax", BATCH, (2, 4), 2.0, 2, 2),
+    Habit("science/petrel", "hindcast", TRAINING, (4, 8), 4.0, 2, asks=FREE),
+    Habit("science/petrel", "ens-small", TRAINING, (4, 8), 3.5, 3, asks={"urgency": "high"}),
+    Habit("science/petrel", "downscale", BATCH, (2, 4), 2.0, 2),
+    Habit("science/auk", "sky-emulator", TRAINING, (8,), 4.0, 3, asks={"resumable": True}),
+    Habit("science/auk", "photo-z", BATCH, (1, 2), 2.0, 2, 2),
+    Habit("platform/anvil", "gptq", QUANTIZATION, (2, 4), 1.5, 1, 2),
+    Habit("platform/anvil", "awq", QUANTIZATION, (1, 2), 1.5, 1),
+    Habit("platform/compass", "judge", BATCH, (2, 4), 2.5, 3),
+    Habit("platform/compass", "probe", BATCH, (1, 2), 1.0, 2),
 )
 
 
@@ -145,8 +145,8 @@ def _named() -> Iterator[Ask]:
         6 * HOUR, "language/heron", "stage2-34b", TRAINING, 16, 8, pools=("b200",), **STAGE
     )
     yield replace(stage2, waits_for=("stage1-34b",))
-    nightly = _job(8 * HOUR, "platform/compass", "suite-nightly", BATCH, 8, 2)
-    yield replace(nightly, waits_for=("stage2-34b",))
+    nightly = _job(20 * HOUR, "platform/compass", "suite-nightly", BATCH, 8, 2)
+    yield replace(nightly, waits_for=("ens-forecast-v4",))
     slow = {"simulate": {"duration_s": 25 * MINUTE}}
     yield _job(
         10 * HOUR, "platform/compass", "probe-17", BATCH, 4, 0.2, time_limit_s=DEBUG_S, spec=slow
@@ -203,7 +203,7 @@ def _draw(draw: random.Random, habit: Habit, after_s: int, number: int) -> Ask:
 
 def _debugging(draw: random.Random, start: datetime) -> Iterator[Ask]:
     """Short trials before a long run: at most 15 minutes, ended at the limit."""
-    for n in range(1, 13):
+    for n in range(1, 9):
         project, stem = draw.choice([(h.project, h.stem) for h in HABITS])
         likely = draw.choice((2, 4, 6, 9)) * MINUTE
         yield _job(

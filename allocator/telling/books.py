@@ -51,6 +51,9 @@ def proof_table(proof: Proof) -> Iterator[str]:
         lines += [("-",), ("all", *_parts(proof, None))]
     head = ("GPU-hours", "charged", "unfunded", "free", "down", "inventory", "difference")
     yield from frame.table(head, lines)
+    held = proof.total("charged") + proof.total("unfunded")
+    healthy = proof.total("inventory") - proof.total("down")
+    yield f"  Occupancy {frame.ratio(held, healthy)} of the healthy GPU-time."
     if proof.exact:
         yield f"  Exact to the GPU-second in {proof.timesteps} of {proof.timesteps} timesteps."
     for row in proof.wrong[:10]:

@@ -46,12 +46,12 @@ def _plans(milliseconds: list[float], ticks: int) -> Iterator[str]:
 
 
 def preemptions(*, start: datetime, end: datetime, zone: Any, limit: int) -> Iterator[str]:
-    """The latest preemptions by another budget, each with the numbers that decided it."""
+    """The largest preemptions by another budget, each with the numbers that decided it."""
     events = JobEvent.objects.filter(
         kind="preempted_decided", at__gte=start, at__lte=end, data__has_key="preemptor_share"
     )
-    chosen = list(events.select_related("job", "job__budget").order_by("at")[:limit])
-    for event in chosen:
+    largest = events.select_related("job", "job__budget").order_by("-job__gpus", "at")[:limit]
+    for event in sorted(largest, key=lambda event: (event.at, event.pk)):
         yield from _preemption(event, zone)
 
 
