@@ -61,6 +61,8 @@ def solve_exact(
     try:
         model = Model(construction)
         model.hint(fast.plan)
+        if elapsed() >= limit:
+            return keep(Status.NO_SOLUTION)
         solver = _solver(limit - elapsed(), seed, workers)
         status = solver.solve(model.model)
     except Exception:  # whatever a native solver raises, the cycle goes on with the fast plan
@@ -108,6 +110,7 @@ class Model:
         self.taken = self._taken()
         self.starts = [start for item in self.items for start in self._starts(item)]
         self.serves = {service.name: self._serves(service) for service in self.problem.realtime}
+        self.changes: list[tuple[Literal, Literal | int, Literal | int]] = []
         self._one_start_per_job()
         self._one_job_per_gpu()
         self._demand()
@@ -203,8 +206,9 @@ class Model:
     ) -> None:
         gained = []
         for gpu, literal in new.items():
-            gain = self.model.new_bool_var("")
-            self.model.add(gain >= literal - old.get(gpu, 0))
+            gain, was = self.model.new_bool_var(""), old.get(gpu, 0)
+            self.model.add(gain >= literal - was)
+            self.changes.append((gain, literal, was))
             gained.append(gain)
         self.model.add(sum(gained) <= cap)
 
@@ -281,14 +285,20 @@ class Model:
     def hint(self, plan: Plan) -> None:
         """Start the search from a plan."""
         placed = {a.job: a for a in plan.assignments}
+        value: dict[int, bool] = {}
         for start in self.starts:
             a = placed.get(start.item.name)
             here = a is not None and (a.first_gpu, a.start) == (start.first, start.start)
-            self.model.add_hint(start.chosen, here)
+            value[start.chosen.index] = here
         for name, steps in self.serves.items():
             for t, row in enumerate(steps):
                 for gpu, literal in row.items():
-                    self.model.add_hint(literal, gpu in plan.realtime[name][t])
+                    value[literal.index] = gpu in plan.realtime[name][t]
+        for gain, now, was in self.changes:
+            held, before = (bool(x) if isinstance(x, int) else value[x.index] for x in (now, was))
+            value[gain.index] = held and not before
+        for index, here in value.items():
+            self.model.add_hint(self.model.get_bool_var_from_proto_index(index), here)
 
     def bound(self, solver: cp_model.CpSolver) -> float:
         """No plan under the model's rules is worth more."""

@@ -91,6 +91,12 @@ def test_a_third_is_no_rounding_matter() -> None:
     assert factors(big) == {"a": 1, "b": 1, "c": Fraction(1, 3)}
 
 
+def test_shares_too_close_for_floating_point_are_told_apart() -> None:
+    big = 10**30
+    rows = nodes(("o", None, 1, 0), ("a", "o", big, big), ("b", "o", big + 1, big))
+    assert factors(rows) == {"b": 1, "a": Fraction(1, 2)}
+
+
 def test_order_of_rows_does_not_matter() -> None:
     rows = _random_tree(Random(3), 300)
     answer = factors(rows)

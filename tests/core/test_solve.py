@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from allocator.core import exact
 from allocator.core.check import check, check_guard, objective
 from allocator.core.plan import Result, Status
-from allocator.core.problem import Problem
+from allocator.core.problem import BatchJob, Problem
 from allocator.core.scenario import parse_problem
 from allocator.core.solve import solve
+from benchmarks import bench
 from benchmarks.baselines import fifo
 from benchmarks.scenarios import FAMILIES, family_problem, fleet_problem
 from tests.core.problems import job, problem, random_problem, service
@@ -66,6 +67,28 @@ def test_every_plan_is_legal_and_repeatable(rng: Random) -> None:
     assert (again.plan, again.reasons) == (result.plan, result.reasons)
     waiting = {job.name for job in made.batch if job.running is None}
     assert waiting <= {reason.job for reason in result.reasons}
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.randoms(use_true_random=False))
+def test_every_preemption_keeps_the_contract(rng: Random) -> None:
+    """Past protection, for something that starts then, never inside for outside, rest behind."""
+    made = random_problem(rng)
+    result = solve(made, iterations=4)
+    begins = {a.job: a.start for a in result.plan.assignments}
+    for stop in result.preemptions:
+        victim = made.by_name[stop.victim]
+        assert isinstance(victim, BatchJob)
+        assert victim.running is not None
+        assert stop.timestep >= victim.running.protected
+        if stop.victim_share is not None and stop.preemptor_share is not None:
+            assert victim.funded
+            assert stop.preemptor_share.inside or not stop.victim_share.inside
+        if stop.preemptor is not None:
+            assert made.by_name[stop.preemptor].funded
+            rest = begins.get(stop.victim + "+")
+            earlier = begins.get(stop.preemptor, stop.timestep)
+            assert rest is None or rest > min(earlier, stop.timestep)
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -167,6 +190,15 @@ def test_a_fleet_with_budgets_and_runs_is_planned_legally() -> None:
     result = solve(made, iterations=2)
     assert_legal(made, result)
     assert result.preemptions
+
+
+def test_the_bench_measures_a_scenario_and_prints_its_line() -> None:
+    row = bench.measure(family_problem("mixed-control", 2), None, repeats=1, passes=5)
+    assert row.legal
+    assert row.gain > 0
+    lines = bench.table({"mixed-control": [row]}).splitlines()
+    assert lines[0].startswith("family")
+    assert lines[1].split()[:2] == ["mixed-control", "1/1"]
 
 
 # Full mode
