@@ -1,0 +1,65 @@
+"""Roles are given here; the tree, its shares and periods are shown and never edited.
+
+Edits of the tree are change sets with a base and a reason, which the share editor and the API
+make; a form over single rows could only break the sum rule.
+"""
+
+from typing import Any
+
+from django.contrib import admin
+from django.http import HttpRequest
+
+from budgets.models import Budget, ChangeSet, Period, PlannedCapacity, Role, Share
+
+
+class ReadOnly(admin.ModelAdmin):
+    """Shown, never edited."""
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+class ShareInline(admin.TabularInline):
+    model = Share
+    extra = 0
+
+
+class CapacityInline(admin.TabularInline):
+    model = PlannedCapacity
+    extra = 0
+
+
+@admin.register(Budget)
+class BudgetAdmin(ReadOnly):
+    list_display = ("path", "name", "archived_at")
+    search_fields = ("path", "name")
+
+
+@admin.register(ChangeSet)
+class ChangeSetAdmin(ReadOnly):
+    list_display = ("parent", "version", "status", "author", "effective_at", "reason")
+    list_filter = ("status",)
+    list_select_related = ("parent", "author")
+    search_fields = ("parent__path", "reason")
+    inlines = (ShareInline,)
+
+
+@admin.register(Period)
+class PeriodAdmin(ReadOnly):
+    list_display = ("name", "starts_at", "ends_at", "time_zone", "status", "carry_over_cap")
+    inlines = (CapacityInline,)
+
+
+@admin.register(Role)
+class RoleAdmin(admin.ModelAdmin):
+    list_display = ("user", "kind", "budget")
+    list_filter = ("kind",)
+    list_select_related = ("user", "budget")
+    search_fields = ("user__username", "budget__path")
+    autocomplete_fields = ("user", "budget")
