@@ -2,6 +2,7 @@
 
 from collections import Counter
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -59,7 +60,7 @@ def test_segments_equal_a_count_second_by_second(held, borders, rates) -> None:
     for funded in (True, False):
         mine = [segment for segment in found if segment.funded == funded]
         assert sum(segment.gpu_seconds for segment in mine) == seconds[funded]
-        for one, following in zip(mine, mine[1:], strict=False):
+        for one, following in pairwise(mine):
             assert one.end <= following.start
     assert sum(segment.amount_mgpus for segment in found) == cost
     assert len({segment.key for segment in found}) == len(found)
