@@ -62,12 +62,8 @@ DEFAULT_MINIMUM_RUNTIME_MINUTES = env.integer(
 )
 USAGE_WINDOW_DAYS = env.integer("USAGE_WINDOW_DAYS", 7, least=1, most=90)
 PREEMPTION_CAP_PERCENT = env.integer("PREEMPTION_CAP_PERCENT", 5, least=0, most=100)
-STAY_BONUS_PERCENT = env.integer("STAY_BONUS_PERCENT", 10, least=0, most=100)
-REPEAT_PREEMPTION_MINUTES = env.integer("REPEAT_PREEMPTION_MINUTES", 120, least=0, most=1440)
 NODE_FAILURE_REFUND = env.one_of("NODE_FAILURE_REFUND", "all", ("all", "checkpoint", "none"))
 ORGANISATION_TIME_ZONE = env.time_zone("ORGANISATION_TIME_ZONE", "UTC")
-# True: the simulated cluster's jobs follow the wall clock. False: only commands move them.
-SIMULATE = env.boolean("SIMULATE", True)
 # True: what changes the plan wakes a worker once it is committed. False: the watch finds it.
 REPLAN_AT_ONCE = env.boolean("REPLAN_AT_ONCE", True)
 
