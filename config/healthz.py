@@ -6,6 +6,9 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 from django.http import HttpRequest, JsonResponse
 
+from allocator import health
+from config.clock import now
+
 Check = Callable[[], Mapping[str, object]]
 
 
@@ -19,8 +22,16 @@ def database() -> dict[str, object]:
     return {"ok": True, "engine": connection.vendor}
 
 
+def allocator() -> dict[str, object]:
+    """Return how late the ticks are."""
+    try:
+        return health.ticks(at=now())
+    except DatabaseError:
+        return {"ok": False}
+
+
 # Each answers a mapping with "ok"; the server is healthy when all of them are.
-CHECKS: dict[str, Check] = {"database": database}
+CHECKS: dict[str, Check] = {"database": database, "allocator": allocator}
 
 
 def healthz(request: HttpRequest) -> JsonResponse:
