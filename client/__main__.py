@@ -1,0 +1,172 @@
+"""`python -m client`: the API on the command line."""
+
+import argparse
+import getpass
+import json
+import math
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+from client import tables
+from client.api import Client, Problem, token_for
+
+EXAMPLES = """\
+examples:
+  export ALLOTMENT_URL=http://127.0.0.1:8000
+  export ALLOTMENT_TOKEN=$(python -m client token ada)
+  python -m client submit orlo/science/petrel train --gpus 8 --hours 2 -- python train.py
+  python -m client jobs --mine --state queued
+  python -m client show 17
+  python -m client burn orlo/science --format json
+"""
+Command = Callable[[Client, argparse.Namespace], Any]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command: 0, or 1 with one line on stderr if the server refused, 2 if misused."""
+    given = sys.argv[1:] if argv is None else argv
+    # What follows -- is to be run, whatever it looks like.
+    cut = given.index("--") if "--" in given else len(given)
+    asked = _parser().parse_args(given[:cut])
+    asked.run = given[cut + 1 :]
+    try:
+        if asked.command == "token":
+            password = os.environ.get("ALLOTMENT_PASSWORD") or getpass.getpass()
+            print(token_for(asked.url, username=asked.username, password=password))
+            return 0
+        found = COMMANDS[asked.command](Client(asked.url, token=asked.token), asked)
+    except Problem as problem:
+        print(f"allotment: {problem}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    if asked.format == "json":
+        print(json.dumps(found, indent=2))
+    else:
+        print(tables.SHOWN[asked.command](found))
+    return 0
+
+
+def _submit(client: Client, asked: argparse.Namespace) -> Any:
+    job = {
+        "budget": asked.budget,
+        "name": asked.name,
+        "kind": asked.kind,
+        "gpus": asked.gpus,
+        "pools": asked.pool,
+        "expected_duration_s": asked.hours,
+        "minimum_runtime_s": asked.minimum_hours,
+        "time_limit_s": asked.limit_hours,
+        "resumable": asked.resumable or None,
+        "urgency": asked.urgency,
+        "when_unfunded": asked.when_unfunded,
+        "dependencies": asked.after,
+        "profile": asked.profile,
+        "swap_cap": asked.swap_cap,
+        "command": shlex.join(asked.run),
+    }
+    given = {name: value for name, value in job.items() if value not in (None, [], "")}
+    return client.submit(idempotency_key=asked.key, **given)
+
+
+def _jobs(client: Client, asked: argparse.Namespace) -> Any:
+    found = client.jobs(budget=asked.budget, states=asked.state, mine=asked.mine)
+    return list(islice(found, asked.limit))
+
+
+COMMANDS: dict[str, Command] = {
+    "submit": _submit,
+    "jobs": _jobs,
+    "show": lambda client, asked: client.show(asked.job),
+    "cancel": lambda client, asked: client.cancel(asked.job),
+    "tree": lambda client, asked: client.tree(),
+    "burn": lambda client, asked: client.burn(
+        asked.budget, start=asked.start, end=asked.end, by=asked.by
+    ),
+    "plan": lambda client, asked: client.plan(),
+    "nodes": lambda client, asked: client.nodes(),
+}
+
+
+def _parser() -> argparse.ArgumentParser:
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument("--url", default=os.environ.get("ALLOTMENT_URL", "http://127.0.0.1:8000"))
+    shared.add_argument(
+        "--token", default=os.environ.get("ALLOTMENT_TOKEN", ""), help="or ALLOTMENT_TOKEN"
+    )
+    shared.add_argument("--format", choices=("table", "json"), default="table")
+    parser = argparse.ArgumentParser(
+        prog="python -m client",
+        description="Submit and follow jobs, and see where budgets stand.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, text: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=text, description=text, parents=[shared])
+
+    token = command("token", "Print a token for a password: asked for, or ALLOTMENT_PASSWORD.")
+    token.add_argument("username")
+    _add_submit(command("submit", "Submit a job; what to run stands after --."))
+    _add_jobs(command("jobs", "List jobs, the newest first."))
+    command("show", "Show one job: runs, charges, why it waits.").add_argument("job", type=int)
+    command("cancel", "Cancel a job.").add_argument("job", type=int)
+    command("tree", "Show the budgets with shares and what is left.")
+    _add_burn(command("burn", "Show what a budget burnt, by what is below it."))
+    command("plan", "Show the current plan, job by job.")
+    command("nodes", "Show the nodes and their states.")
+    return parser
+
+
+def _add_submit(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("budget", help="path of a project, such as orlo/science/petrel")
+    parser.add_argument("name")
+    parser.add_argument("--kind", default="training", help="default: training")
+    parser.add_argument("--gpus", type=int, help="a power of two")
+    parser.add_argument("--pool", action="append", help="may be repeated; any if left out")
+    parser.add_argument("--hours", type=_seconds, help="how long it will take")
+    parser.add_argument("--minimum-hours", type=_seconds, help="charged and protected; 0: unfunded")
+    parser.add_argument("--limit-hours", type=_seconds, help="stopped then")
+    parser.add_argument("--resumable", action="store_true", help="may be preempted and resumed")
+    parser.add_argument("--urgency", help="low, normal or high, inside its own budget")
+    parser.add_argument("--when-unfunded", help="wait or run")
+    parser.add_argument("--after", type=int, action="append", help="id of a job to wait for")
+    parser.add_argument("--profile", type=_integers, help="real time: GPUs per hour, 24 or 168")
+    parser.add_argument("--swap-cap", type=int, help="real time: most GPUs to gain or lose a step")
+    parser.add_argument("--key", help="idempotency key: sent again, it answers the same job")
+
+
+def _add_jobs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--budget", default="", help="with all below it")
+    parser.add_argument("--state", action="append", default=[], help="may be repeated")
+    parser.add_argument("--mine", action="store_true")
+    parser.add_argument("--limit", type=int, default=50, help="default: 50")
+
+
+def _add_burn(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("budget")
+    parser.add_argument("--from", dest="start", default="", help="such as 2026-10-01T00:00:00Z")
+    parser.add_argument("--to", dest="end", default="")
+    parser.add_argument("--by", choices=("child", "leaf"), default="child")
+
+
+def _integers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+def _seconds(text: str) -> int:
+    """Return hours as whole seconds."""
+    hours = float(text)
+    if not math.isfinite(hours) or hours < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of hours")
+    return round(hours * 3600)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

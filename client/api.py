@@ -1,0 +1,180 @@
+"""The calls. Each answers what the API answered, as plain dictionaries and lists."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlencode, urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+TIMEOUT_S = 30
+Json = dict[str, Any]
+
+
+class Problem(Exception):
+    """The server refused, or can't be reached; the text says what to change.
+
+    `status` is the HTTP status (0: no answer), `body` the problem object.
+    """
+
+    def __init__(self, sentence: str, *, status: int = 0, body: Json | None = None) -> None:
+        self.status = status
+        self.body = body or {}
+        super().__init__(sentence)
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """A redirect would carry the token elsewhere, and turn a POST into a GET."""
+
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        return None
+
+
+class Client:
+    """One server, as one person. `token` is what `token_for` answers or the admin pages show."""
+
+    def __init__(self, url: str, *, token: str, timeout_s: float = TIMEOUT_S) -> None:
+        if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
+            raise Problem(f"{url!r} is no address of a server: use one such as http://host:8000.")
+        if token and not (token.isascii() and token.isalnum()):
+            raise Problem("The token has characters that no token has: copy it again.")
+        self._base = f"{url.rstrip('/')}/api/v1/"
+        self._token = token
+        self._timeout_s = timeout_s
+
+    def submit(self, *, idempotency_key: str | None = None, **job: Any) -> Json:
+        """Submit a job: budget, name, kind, gpus, and what `docs/api.md` lists.
+
+        With an idempotency key the same request may be sent again: it answers the same job.
+        """
+        headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
+        return self._send("POST", "jobs/", body=job, headers=headers)
+
+    def show(self, job: int) -> Json:
+        """Return one job with runs, charges, why it waits, and its story."""
+        return self._send("GET", f"jobs/{job}/")
+
+    def jobs(
+        self, *, budget: str = "", states: Sequence[str] = (), mine: bool = False
+    ) -> Iterator[Json]:
+        """Yield jobs, the newest first, page by page as they are asked for."""
+        query: dict[str, Any] = {"state": list(states)} if states else {}
+        if budget:
+            query["budget"] = budget
+        if mine:
+            query["mine"] = "true"
+        return self._pages("jobs/", query)
+
+    def cancel(self, job: int) -> Json:
+        """Cancel a job: at once while it waits, at the next cycle while it runs."""
+        return self._send("POST", f"jobs/{job}/cancel/")
+
+    def tree(self) -> Json:
+        """Return the budgets one may see, depth first, with shares and figures."""
+        return self._send("GET", "budgets/")
+
+    def budget(self, path: str) -> Json:
+        """Return one budget, and what one may do there."""
+        return self._send("GET", f"budgets/{quote(path)}/")
+
+    def burn(self, path: str, *, start: str = "", end: str = "", by: str = "child") -> Json:
+        """Return what a budget burnt in [start, end), ISO 8601 with a zone."""
+        query = {"from": start, "to": end, "by": by}
+        given = {name: value for name, value in query.items() if value}
+        return self._send("GET", f"budgets/{quote(path)}/burn/", query=given)
+
+    def change_sets(self, path: str) -> Iterator[Json]:
+        """Yield the changes of the shares of a budget's children, the newest first."""
+        return self._pages(f"budgets/{quote(path)}/change-sets/", {})
+
+    def propose_shares(
+        self,
+        path: str,
+        *,
+        shares: Mapping[str, int],
+        reason: str,
+        base_version: int,
+        overrides: Mapping[str, Mapping[str, int]] | None = None,
+        effective_at: str = "",
+    ) -> Json:
+        """Propose shares of all children of a budget, in thousandths of a percent by slug."""
+        body: Json = {"shares": shares, "reason": reason, "base_version": base_version}
+        if overrides:
+            body["overrides"] = overrides
+        if effective_at:
+            body["effective_at"] = effective_at
+        return self._send("POST", f"budgets/{quote(path)}/change-sets/", body=body)
+
+    def approve_shares(self, change_set: int) -> Json:
+        """Put a proposal in force."""
+        return self._send("POST", f"change-sets/{change_set}/approve/")
+
+    def plan(self) -> Json:
+        """Return the current plan as bars on the grid of GPUs."""
+        return self._send("GET", "plan/")
+
+    def nodes(self) -> list[Json]:
+        """Return every node in use, with its state."""
+        return list(self._send("GET", "nodes/"))
+
+    def me(self) -> Json:
+        """Return who the token belongs to."""
+        return self._send("GET", "me/")
+
+    def _pages(self, address: str, query: Mapping[str, Any]) -> Iterator[Json]:
+        number = 1
+        while True:
+            page = self._send("GET", address, query={**query, "page": number})
+            yield from page["results"]
+            if page["next"] is None:
+                return
+            number += 1
+
+    def _send(
+        self,
+        method: str,
+        address: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Json | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        url = self._base + address + (f"?{urlencode(query, doseq=True)}" if query else "")
+        authorization = {"Authorization": f"Token {self._token}"} if self._token else {}
+        return _answer(method, url, body, {**authorization, **(headers or {})}, self._timeout_s)
+
+
+def token_for(url: str, *, username: str, password: str, timeout_s: float = TIMEOUT_S) -> str:
+    """Return the token of a person, for their password."""
+    asked = {"username": username, "password": password}
+    stranger = Client(url, token="", timeout_s=timeout_s)
+    return str(stranger._send("POST", "token/", body=asked)["token"])
+
+
+def _answer(
+    method: str, url: str, body: Json | None, headers: Mapping[str, str], timeout_s: float
+) -> Any:
+    data = json.dumps(body).encode() if method == "POST" else None
+    sent = {"Accept": "application/json", "Content-Type": "application/json", **headers}
+    try:
+        request = Request(url, data=data, method=method, headers=sent)
+        with build_opener(_NoRedirect).open(request, timeout=timeout_s) as response:
+            return json.loads(response.read())
+    except HTTPError as error:
+        raise _refused(error) from error
+    except (URLError, OSError) as error:
+        why = getattr(error, "reason", error)
+        raise Problem(f"No answer from {urlsplit(url).netloc}: {why}.") from error
+    except ValueError as error:
+        raise Problem(f"{urlsplit(url).netloc} answers, but not as Allotment does.") from error
+
+
+def _refused(error: HTTPError) -> Problem:
+    try:
+        body = json.loads(error.read())
+        sentence = body["detail"]
+    except (ValueError, KeyError, TypeError):
+        phrase = HTTPStatus(error.code).phrase
+        return Problem(f"The server answered {error.code} ({phrase}).", status=error.code)
+    return Problem(sentence, status=error.code, body=body)

@@ -1,0 +1,157 @@
+"""What the commands print: aligned tables, money in credits (GPU-hours at rate 1)."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+MGPUS_PER_CREDIT = 3600 * 1000
+Row = Sequence[object]
+
+
+def table(heads: Sequence[str], rows: Sequence[Row], *, right: Sequence[int] = ()) -> str:
+    """Return aligned columns; those with an index in `right` are set to the right."""
+    cells = [[*heads], *([_text(cell) for cell in row] for row in rows)]
+    widths = [max(len(line[n]) for line in cells) for n in range(len(heads))]
+    lines = []
+    for line in cells:
+        padded = [
+            cell.rjust(width) if n in right else cell.ljust(width)
+            for n, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        lines.append("  ".join(padded).rstrip())
+    return "\n".join(lines)
+
+
+def credits(mgpus: int | None) -> str:
+    """Return milli-GPU-seconds as credits with two decimals, rounded half away from zero."""
+    if mgpus is None:
+        return "–"
+    sign = "-" if mgpus < 0 else ""
+    hundredths = (abs(mgpus) * 100 + MGPUS_PER_CREDIT // 2) // MGPUS_PER_CREDIT
+    return f"{sign}{hundredths // 100:,}.{hundredths % 100:02d}"
+
+
+def percent(thousandths: int | None) -> str:
+    """Return thousandths of a percent with one decimal, as tables show shares."""
+    if thousandths is None:
+        return "–"
+    tenths = (thousandths + 50) // 100
+    return f"{tenths // 10}.{tenths % 10} %"
+
+
+def duration(seconds: int | None) -> str:
+    """Return a duration in hours and minutes."""
+    if seconds is None:
+        return "–"
+    minutes = (seconds + 30) // 60
+    return f"{minutes // 60}:{minutes % 60:02d}"
+
+
+def jobs(found: list[dict[str, Any]]) -> str:
+    names = ("id", "name", "budget", "kind", "gpus", "state")
+    rows = [(*(j[name] for name in names), _why(j), j["submitted_at"]) for j in found]
+    heads = ("id", "name", "budget", "kind", "GPUs", "state", "waits", "submitted")
+    return table(heads, rows, right=(0, 4))
+
+
+def job(found: dict[str, Any]) -> str:
+    """Return one job: its facts, why it waits, and its runs."""
+    charges, estimate = found["charges"], found["estimate"]
+    facts = [
+        ("job", f"{found['id']} {found['name']}"),
+        ("budget", found["budget"]),
+        ("state", f"{found['state']} since {found['state_since']}"),
+        ("asks for", f"{found['gpus']} GPUs, {', '.join(found['pools']) or 'any pool'}"),
+        ("takes", " – ".join(duration(estimate[name]) for name in ("p10_s", "p50_s", "p90_s"))),
+        ("funded", "yes" if found["funded"] else "no"),
+        ("charged", f"{credits(charges['charged_mgpus'])} credits"),
+        ("held", f"{credits(charges['held_mgpus'])} credits"),
+    ]
+    if outlook := found["outlook"]:
+        facts.append(("waits", outlook["rule"].replace("_", " ")))
+        facts.append(("starts", f"{outlook['start_low'] or '?'} – {outlook['start_high'] or '?'}"))
+    shown = table(("", ""), facts).partition("\n")[2]
+    return f"{shown}\n\n{_runs(found['runs'])}" if found["runs"] else shown
+
+
+def tree(found: dict[str, Any]) -> str:
+    rows = [_budget(row) for row in found["budgets"]]
+    heads = ("budget", "share", "effective", "granted", "settled", "held", "spendable")
+    return table(heads, rows, right=range(1, 7))
+
+
+def burn(found: dict[str, Any]) -> str:
+    rows = [_burn_row(row) for row in (*found["rows"], found["total"] | {"path": "total"})]
+    heads = ("budget", "granted", "settled", "burned", "busy", "parked", "real time", "unfunded")
+    title = f"{found['budget']}, {found['start']} to {found['end']}: credits and GPU-hours"
+    return f"{title}\n\n{table(heads, rows, right=range(1, 8))}"
+
+
+def plan(found: dict[str, Any]) -> str:
+    rows = [
+        (b["job"], b["name"], b["budget"], f"{b['first_gpu']}+{b['gpus']}", b["start"], b["end"])
+        for b in sorted(found["bars"], key=lambda b: (b["start"], b["first_gpu"]))
+    ]
+    cycle = found["cycle"]
+    title = f"cycle {cycle['id']} at {cycle['at']}, to {found['horizon_end']}"
+    return f"{title}\n\n{table(('job', 'name', 'budget', 'GPUs', 'from', 'to'), rows, right=(0,))}"
+
+
+def nodes(found: list[dict[str, Any]]) -> str:
+    rows = [
+        (n["name"], n["pool"], n["gpus"], n["state"], n["held_gpus"], n["free_gpus"], n["reason"])
+        for n in found
+    ]
+    heads = ("node", "pool", "GPUs", "state", "held", "free", "reason")
+    return table(heads, rows, right=(2, 4, 5))
+
+
+SHOWN: dict[str, Callable[[Any], str]] = {
+    "submit": job,
+    "show": job,
+    "cancel": job,
+    "jobs": jobs,
+    "tree": tree,
+    "burn": burn,
+    "plan": plan,
+    "nodes": nodes,
+}
+
+
+def _runs(runs: list[dict[str, Any]]) -> str:
+    rows = [
+        (r["number"], r["pool"], _places(r), r["started_at"], r["ended_at"], r["end_reason"])
+        for r in runs
+    ]
+    return table(("run", "pool", "GPUs", "started", "ended", "why"), rows, right=(0,))
+
+
+def _places(run: dict[str, Any]) -> str:
+    return " ".join(dict.fromkeys(f"{h['node']}×{len(h['gpus'])}" for h in run["holdings"]))
+
+
+def _budget(row: dict[str, Any]) -> Row:
+    figures = row["figures"] or {}
+    names = ("granted", "settled", "held", "spendable")
+    money = [credits(figures.get(f"{name}_mgpus")) for name in names]
+    shares = [percent(row[f"{name}_thousandths"]) for name in ("share", "effective")]
+    return ("  " * row["depth"] + row["path"].rpartition("/")[2], *shares, *money)
+
+
+def _burn_row(row: dict[str, Any]) -> Row:
+    name = f"{row['path']} (reserve)" if row["is_reserve"] else row["path"]
+    money = [credits(row[f"{n}_mgpus"]) for n in ("granted", "settled", "burned")]
+    hours = [
+        credits(row[f"{n}_gpu_seconds"] * 1000) for n in ("busy", "parked", "realtime", "unfunded")
+    ]
+    return (name, *money, *hours)
+
+
+def _why(job: dict[str, Any]) -> str:
+    return (job["waits"] or "").replace("_", " ")
+
+
+def _text(cell: object) -> str:
+    """A cell on one line: what others named can't draw on the terminal."""
+    if cell is None:
+        return "–"
+    return "".join(c if c.isprintable() else "�" for c in str(cell))
