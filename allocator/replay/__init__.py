@@ -1,0 +1,1 @@
+"""A recorded trace of jobs, played through the real cycle on a virtual clock."""

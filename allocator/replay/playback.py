@@ -1,0 +1,130 @@
+"""Plays a trace's jobs through the real cycle, and holds what the report is made of."""
+
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.conf import settings
+
+from allocator import admission, playing
+from allocator.models import Cycle
+from allocator.replay.trace import DAY_S, TraceJob
+from allocator.replay.world import START, World
+from clusters.models import Node
+from workloads.specs import JobSpec
+
+SPREAD = 0.5  # σ of the log-normal error of declared durations
+
+
+@dataclass(frozen=True)
+class Course:
+    """How to play: from which day of the trace on, how long, and how wrong people declare."""
+
+    start_day: int
+    days: int
+    seed: int = 0
+    exact: bool = False
+    time_limit_s: float | None = None
+
+
+@dataclass
+class Played:
+    """What playing came to. ``reached`` is short of the end where the time limit was hit."""
+
+    reached: datetime = START
+    cycles: int = 0
+    illegal: int = 0
+    seconds: float = 0.0
+    rounded: int = 0
+    too_large: list[str] = field(default_factory=list)
+    in_time: bool = True
+
+
+Watch = Callable[[Played, Cycle], object]
+
+
+def play(world: World, jobs: Sequence[TraceJob], course: Course, watch: Watch) -> Played:
+    """Submit every job at its instant and run all cycles; ``watch`` is told of each."""
+    played = Played()
+    began = time.monotonic()
+    arrivals = _arrivals(world, jobs, course, played)
+    end = START + timedelta(days=course.days)
+    with playing.quietly():
+        for made in playing.play(start=START, end=end, arrivals=arrivals):
+            played.reached = made.at
+            played.cycles += 1
+            played.illegal += made.status == Cycle.Status.ILLEGAL
+            played.seconds = time.monotonic() - began
+            watch(played, made)
+            if course.time_limit_s is not None and played.seconds > course.time_limit_s:
+                played.in_time = made.at >= end
+                break
+    return played
+
+
+def _arrivals(
+    world: World, jobs: Sequence[TraceJob], course: Course, played: Played
+) -> list[playing.Arrival]:
+    """One arrival a job; jobs that fit into no pool are named and left out."""
+    draw = random.Random(course.seed)
+    largest = max(_pool_sizes())
+    found = []
+    for job in jobs:
+        # Drawn for each job, so that leaving one out doesn't change the others.
+        error = 1.0 if course.exact else math.exp(draw.gauss(0, SPREAD))
+        if job.block > largest:
+            played.too_large.append(job.job_id)
+            continue
+        played.rounded += job.block != job.gpus
+        at = START + timedelta(seconds=job.submit_time_s - course.start_day * DAY_S)
+        found.append(playing.Arrival(at, _submission(world, job, error)))
+    return found
+
+
+def _pool_sizes() -> list[int]:
+    sizes: dict[int, int] = {}
+    for pool, gpus in Node.objects.values_list("pool_id", "gpus"):
+        sizes[pool] = sizes.get(pool, 0) + gpus
+    return list(sizes.values())
+
+
+def _submission(world: World, job: TraceJob, error: float) -> Callable[[datetime], object]:
+    spec = spec_of(job, error)
+
+    def submit(at: datetime) -> object:
+        return admission.submit(
+            budget=world.budgets[job.group], user=world.users[job.user], spec=spec, now=at
+        )
+
+    return submit
+
+
+def spec_of(job: TraceJob, error: float) -> JobSpec:
+    """What the job's owner would have asked for: its duration is declared with an error."""
+    simulate: dict[str, object] = {"duration_s": job.duration_s}
+    if job.parked_s:
+        simulate["idle"] = [[max(0, job.duration_s - job.parked_s), None]]
+    return JobSpec(
+        name=job.job_id[:100],
+        kind=job.kind,
+        gpus=job.block,
+        minimum_runtime_s=_minimum_runtime(job),
+        resumable=job.resumable,
+        urgency=job.urgency,
+        expected_duration_s=max(1, round(job.duration_s * error)),
+        time_limit_s=job.time_limit_s,
+        when_unfunded="run",
+        spec={"simulate": simulate},
+        idempotency_key=f"trace:{job.job_id}"[:100],
+    )
+
+
+def _minimum_runtime(job: TraceJob) -> int | None:
+    """As recorded, within what is allowed here; None leaves it to the setting."""
+    if job.min_runtime_s is None:
+        return None
+    longest = settings.MINIMUM_RUNTIME_MAX_HOURS * 3600
+    return min(job.min_runtime_s, longest, job.time_limit_s or longest)
