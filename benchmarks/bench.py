@@ -45,7 +45,8 @@ def measure(
     problem: Problem, known: dict[str, Any] | None, repeats: int, passes: int | None
 ) -> Row:
     """Plan a scenario `repeats` times; times are medians."""
-    builds, solves = [], []
+    builds: list[float] = []
+    solves: list[float] = []
     for _ in range(repeats):
         for times, iterations in ((builds, 0), (solves, passes)):
             started = time.perf_counter()

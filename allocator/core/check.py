@@ -4,6 +4,7 @@ Every rule of the planning problem is one function named for it, which reads the
 and the problem and nothing else. An illegal plan is never committed.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -58,15 +59,14 @@ def check(problem: Problem, plan: Plan) -> tuple[Violation, ...]:
 def objective(problem: Problem, plan: Plan) -> float:
     """Σ priority·decay^t over batch GPU-timesteps − λ·Σ priority·shortfall."""
     worth = [problem.time_decay**t for t in range(problem.horizon)]
-    reward = shortfall = 0.0
+    terms = []
     for a in plan.assignments:
-        job = _asked(problem, a.job)
-        reward += job.priority * a.gpus * sum(worth[a.start : a.end])
+        terms.append(_asked(problem, a.job).priority * a.gpus * math.fsum(worth[a.start : a.end]))
     for service in problem.realtime:
         sets = plan.realtime.get(service.name, ((),) * problem.horizon)
         missing = sum(want - len(got) for want, got in zip(service.demand, sets, strict=True))
-        shortfall += service.priority * missing
-    return reward - problem.shortfall_penalty * shortfall
+        terms.append(-problem.shortfall_penalty * service.priority * missing)
+    return math.fsum(terms)  # the same in whatever order the plan lists its jobs
 
 
 def utilization(problem: Problem, plan: Plan) -> float:

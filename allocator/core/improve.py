@@ -88,10 +88,12 @@ class Improver:
         order = sorted(order, key=lambda item: not item.funded)  # funded work stays in front
         assignments, unplaced = self._place(order)
         value = self._value(assignments)
-        if value < self.objective or not self.guard.holds(assignments):
+        slack = 1e-9 * max(1.0, abs(self.objective))  # past any error of summation
+        if value < self.objective - slack or not self.guard.holds(assignments):
             return
-        self.order, self.objective = order, value
-        self.assignments, self.unplaced = assignments, unplaced
+        self.order = order  # an equal plan moves the search on, only a better one is kept
+        if value > self.objective + slack:
+            self.objective, self.assignments, self.unplaced = value, assignments, unplaced
 
     def _place(self, order: Sequence[Item]) -> tuple[list[Assignment], list[Item]]:
         """Each item at its earliest start, on the block that leaves the pool most usable."""

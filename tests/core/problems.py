@@ -20,8 +20,8 @@ from allocator.core.problem import (
 
 def job(name: str, gpus: int = 1, duration: int = 1, **fields: Any) -> BatchJob:
     """A waiting training job of priority 1."""
-    fields = {"priority": 1, "kind": Kind.TRAINING} | fields
-    return BatchJob(name=name, gpus=gpus, duration=duration, **fields)
+    given: dict[str, Any] = {"priority": 1, "kind": Kind.TRAINING, **fields}
+    return BatchJob(name=name, gpus=gpus, duration=duration, **given)
 
 
 def run(
@@ -42,8 +42,8 @@ def service(name: str, demand: list[int], swap_cap: int = 1, **fields: Any) -> R
 def problem(*jobs: Job, nodes: tuple[int, ...] = (8,), horizon: int = 4, **fields: Any) -> Problem:
     """Nodes of the given sizes in one pool, half-hour timesteps."""
     machines = tuple(Node(f"n{i}", gpus) for i, gpus in enumerate(nodes))
-    fields = {"name": "small", "timestep_minutes": 30, "nodes": machines} | fields
-    return Problem(horizon=horizon, jobs=jobs, **fields)
+    given: dict[str, Any] = {"name": "small", "timestep_minutes": 30, "nodes": machines, **fields}
+    return Problem(horizon=horizon, jobs=jobs, **given)
 
 
 def tree(**shares_and_usage: tuple[int, int]) -> tuple[BudgetNode, ...]:
@@ -64,8 +64,9 @@ def random_problem(rng: Random) -> Problem:
     horizon = rng.choice([1, 2, 5, 12, 24, 63, 64])
     budgets = _random_tree(rng) if rng.random() < 0.7 else ()
     parents = {budget.parent for budget in budgets}
-    leaves = [budget.path for budget in budgets if budget.path not in parents] or [None]
-    fields = {
+    leaves: list[str | None] = [budget.path for budget in budgets if budget.path not in parents]
+    leaves = leaves or [None]
+    fields: dict[str, Any] = {
         "name": "random",
         "horizon": horizon,
         "timestep_minutes": rng.choice([15, 30, 60]),
@@ -115,6 +116,7 @@ def _random_jobs(rng: Random, empty: Problem, leaves: list[str | None]) -> tuple
             "pools": rng.choice([(), (), tuple(rng.sample(pools, rng.randint(1, len(pools))))]),
         }
         kind = rng.choice(["wait", "wait", "run", "run", "serve"])
+        made: Job
         if kind == "serve":
             made = _random_service(rng, empty, free, common)
         else:

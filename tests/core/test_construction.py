@@ -1,5 +1,7 @@
 """What the construction does, situation by situation; every plan is checked as well."""
 
+from typing import Any
+
 import pytest
 
 from allocator.core.check import check
@@ -12,9 +14,9 @@ from tests.core.problems import job, problem, run, service, tree
 A = Assignment
 
 
-def built(made: Problem, **fields: object) -> Result:
+def built(made: Problem, **fields: Any) -> Result:
     """The construction alone, checked."""
-    result = solve(made, iterations=0, **fields)  # type: ignore[arg-type]
+    result = solve(made, iterations=0, **fields)
     assert check(made, result.plan) == ()
     return result
 
@@ -202,12 +204,13 @@ def test_funded_work_comes_before_unfunded() -> None:
 # Preemption
 
 
-def contested(used_by_runs: int, used_by_waits: int, **fields: object) -> Problem:
+def contested(used_by_runs: int, used_by_waits: int, **fields: Any) -> Problem:
     """Leaf `runs` holds all 8 GPUs, unprotected; leaf `waits` asks for 8 for 2 timesteps."""
     running = run("r", 0, 8, remaining=4, protected=0, budget="org/runs")
     waiting = job("w", 8, 2, budget="org/waits")
     budgets = tree(runs=(50, used_by_runs), waits=(50, used_by_waits))
-    return problem(running, waiting, **({"budgets": budgets, "horizon": 8} | fields))  # type: ignore[arg-type]
+    given: dict[str, Any] = {"budgets": budgets, "horizon": 8, **fields}
+    return problem(running, waiting, **given)
 
 
 def test_a_more_deserving_job_stops_an_unprotected_run_whose_rest_comes_later() -> None:

@@ -32,7 +32,7 @@ GOOD: dict[str, Any] = {
     "drains": [{"node": "n1", "from": 1, "to": 3}],
 }  # fmt: skip
 
-BUDGETS = [
+BUDGETS: list[dict[str, Any]] = [
     {"path": "o", "parent": None, "shares": 100000, "usage": 0, "entitled": 0},
     {"path": "o/a", "parent": "o", "shares": 60000, "usage": 5, "entitled": 0},
     {"path": "o/b", "parent": "o", "shares": 40000, "usage": 5, "entitled": 0},
@@ -132,7 +132,7 @@ def test_a_missing_field_is_named(field: str) -> None:
     ],
 )
 def test_bad_budgets_get_one_sentence(row: int, field: str, value: Any, says: str) -> None:
-    budgets = copy.deepcopy(BUDGETS)
+    budgets: list[dict[str, Any]] = copy.deepcopy(BUDGETS)
     budgets[row][field] = value
     data = GOOD | {"jobs": [], "budgets": budgets}
     with pytest.raises(ProblemError, match=says):
