@@ -4,6 +4,8 @@ from datetime import datetime
 
 from allocator.models import Alarm
 
+UNREACHABLE = "unreachable:"  # and the cluster's slug
+
 
 def raise_alarm(*, kind: str, text: str, at: datetime, **data: object) -> Alarm:
     """Open an alarm, or keep the open one of its kind with the newest text."""
@@ -17,3 +19,9 @@ def raise_alarm(*, kind: str, text: str, at: datetime, **data: object) -> Alarm:
 
 def clear(*, kind: str, at: datetime) -> None:
     Alarm.objects.filter(kind=kind, cleared_at=None).update(cleared_at=at)
+
+
+def unreachable() -> set[str]:
+    """Slugs of the clusters that could not be reached when they were last asked."""
+    kinds = Alarm.objects.filter(kind__startswith=UNREACHABLE, cleared_at=None)
+    return {kind.removeprefix(UNREACHABLE) for kind in kinds.values_list("kind", flat=True)}

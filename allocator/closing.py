@@ -13,7 +13,7 @@ from clusters.connectors.base import ConnectorError, IdleWindow
 from clusters.models import Cluster
 from ledger import figures
 from ledger import services as ledger
-from ledger.figures import Attempt
+from ledger.entries import Attempt
 from ledger.models import ClosedTimestep
 from ledger.rates import Rates
 from workloads import services as workloads

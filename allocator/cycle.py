@@ -20,10 +20,11 @@ from allocator.core.items import Settings
 from allocator.core.plan import Result
 from allocator.core.solve import solve
 from allocator.models import AllocatorState, Cycle
+from clusters import services as clusters
 from clusters.models import Cluster
 from ledger import services as ledger
 from workloads import services as workloads
-from workloads.models import Run
+from workloads.models import Holding, Run
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class _Course:
 
 
 def run(*, at: datetime, trigger: str) -> Cycle | None:
-    """Run one cycle at an instant; None if another process is running one.
+    """Run one cycle at an instant; None if another process is running one, or without any GPU.
 
     A clock that went backwards is held at the last instant that was observed: what is written
     down has happened.
@@ -56,7 +57,10 @@ def run(*, at: datetime, trigger: str) -> Cycle | None:
         _carry_out(course.at)
         course.closed = closing.close_due(at=course.at)
         course.refused = closing.fund_waiting(at=course.at)
-        cycle = _plan_and_commit(course)
+        try:
+            cycle = _plan_and_commit(course)
+        except snapshot.NothingToPlan:
+            cycle = None
         _carry_out(course.at)
         closing.cover_services(at=course.at)
         AllocatorState.objects.filter(pk=1, handled__lt=asked).update(handled=asked)
@@ -85,13 +89,18 @@ def _not_before_observed(at: datetime) -> datetime:
 
 
 def _carry_out(at: datetime) -> None:
-    """Carry out what is decided; a job cancelled while it started is stopped right after."""
+    """Carry out what is decided; then stop what was cancelled meanwhile or lost its node."""
     driving.carry_out(at=at)
-    cancelled = Run.objects.filter(
-        state=Run.State.RUNNING, job__cancel_requested_at__isnull=False
-    ).select_related("job")
+    running = Run.objects.filter(state=Run.State.RUNNING).select_related("job")
+    cancelled = running.filter(job__cancel_requested_at__isnull=False)
     stopped = [
         workloads.decide_stop(run=run, reason=Run.EndReason.CANCELLED, at=at) for run in cancelled
+    ]
+    # A cluster may be slow to say that a run has ended with its node.
+    there = Holding.objects.filter(node__in=clusters.nodes_down(at=at), ended_at=None)
+    lost = running.filter(pk__in=there.values("run"))
+    stopped += [
+        workloads.decide_stop(run=run, reason=Run.EndReason.NODE_FAILURE, at=at) for run in lost
     ]
     if any(stopped):
         driving.carry_out(at=at)

@@ -52,9 +52,9 @@ def observe(*, at: datetime) -> int:
                 since=cluster.observed_until, at=at, live=set(live)
             )
         except ConnectorError as error:
-            alarms.raise_alarm(kind=f"unreachable:{cluster.slug}", text=str(error), at=at)
+            alarms.raise_alarm(kind=f"{alarms.UNREACHABLE}{cluster.slug}", text=str(error), at=at)
             continue
-        alarms.clear(kind=f"unreachable:{cluster.slug}", at=at)
+        alarms.clear(kind=f"{alarms.UNREACHABLE}{cluster.slug}", at=at)
         with transaction.atomic():
             clusters.record(cluster, seen)
             ended += sum(_take_over(live[report.external_id], report, at) for report in seen.runs)
@@ -79,7 +79,7 @@ def carry_out(*, at: datetime) -> None:
             _start(connector, [r for r in runs if r.state == Run.State.STARTING], at)
         except ConnectorError as error:
             # The rest stays decided: the next cycle carries it out.
-            alarms.raise_alarm(kind=f"unreachable:{cluster.slug}", text=str(error), at=at)
+            alarms.raise_alarm(kind=f"{alarms.UNREACHABLE}{cluster.slug}", text=str(error), at=at)
 
 
 def _live() -> QuerySet[Run]:

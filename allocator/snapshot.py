@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 
-from allocator import entitlements, timesteps
+from allocator import alarms, entitlements, timesteps
 from allocator.core import problem as core
 from allocator.weights import urgency_factors, weight
 from budgets import shares
@@ -69,9 +69,18 @@ class Snapshot:
         return [(self.nodes[n], mask) for n, mask in sorted(masks.items())]
 
 
+class NothingToPlan(Exception):
+    """There is no GPU that a plan could use: none is in use, or no cluster can be reached."""
+
+
 def take(*, at: datetime, version: int) -> Snapshot:
-    """Read the problem of an instant. ``version`` is the allocator's before anything was read."""
+    """Read the problem of an instant. ``version`` is the allocator's before anything was read.
+
+    Raises NothingToPlan.
+    """
     builder = _Builder(at)
+    if not builder.nodes:
+        raise NothingToPlan
     return builder.snapshot(version)
 
 
@@ -87,14 +96,17 @@ class _Builder:
         self.origin = timesteps.floor(at)
         self.step = timesteps.step()
         self.horizon: int = settings.HORIZON_TIMESTEPS
-        self.nodes = clusters.active_nodes(at=at)
-        self.down = clusters.nodes_down(at=at)
+        # A cluster that can't be reached is not planned: what runs there goes on.
+        self.unreachable = alarms.unreachable()
+        live = Run.objects.filter(state__in=Run.LIVE).select_related("pool")
         self.runs = {
             run.job_id: run
-            for run in Run.objects.filter(state__in=Run.LIVE)
-            .select_related("pool")
-            .prefetch_related("holdings")
+            for run in live.exclude(pool__cluster__slug__in=self.unreachable).prefetch_related(
+                "holdings"
+            )
         }
+        self.down = clusters.nodes_down(at=at)
+        self.nodes = self._grid()
         self.queued = list(self._jobs().filter(state=Job.State.QUEUED))
         self.live = list(self._jobs().filter(pk__in=self.runs))
         self.tree = shares.tree(at=at)
@@ -105,17 +117,32 @@ class _Builder:
         self.relaxed: list[str] = []
         self.excluded: list[Excluded] = []
         self.row_of = {}
+        self.pool_gpus: dict[str, int] = defaultdict(int)
         first = 0
         for node in self.nodes:
             self.row_of[node.pk] = first
+            self.pool_gpus[node.pool.slug] += node.gpus
             first += node.gpus
         self.gpus = first
         self.pinned_until: dict[int, int] = defaultdict(int)  # node → timesteps still protected
 
+    def _grid(self) -> list[Node]:
+        """Nodes in use, and those that left under a run that has yet to leave them."""
+        held = {h.node_id for run in self.runs.values() for h in run.holdings.all()}
+        nodes = []
+        for node in clusters.all_nodes():
+            if not node.is_active(self.at):
+                if node.pk not in held:
+                    continue
+                self.down.setdefault(node.pk, "retired")
+            if node.pool.cluster.slug not in self.unreachable:
+                nodes.append(node)
+        return nodes
+
     @staticmethod
     def _jobs():  # type: ignore[no-untyped-def]
         related = Job.objects.select_related("budget", "service")
-        return related.prefetch_related("pools", "dependencies").order_by("id")
+        return related.prefetch_related("pools__cluster", "dependencies").order_by("id")
 
     def snapshot(self, version: int) -> Snapshot:
         budgets = entitlements.budget_nodes(tree=self.tree, at=self.at, until=self._first_end())
@@ -183,7 +210,25 @@ class _Builder:
         if not (job.funded or by_choice or runs_anyway or job.is_realtime):
             self.excluded.append(Excluded(job, "not_funded", {}))
             return False
-        return True
+        return self._can_fit(job)
+
+    def _can_fit(self, job: Job) -> bool:
+        """Whether an acceptable pool is large enough, as it was when the job was admitted."""
+        pools = self._acceptable(job)
+        if not pools and any(pool.cluster.slug in self.unreachable for pool in job.pools.all()):
+            self.excluded.append(Excluded(job, "unreachable", {}))
+        elif max((self.pool_gpus[pool] for pool in pools), default=0) < (
+            1 if job.is_realtime else job.gpus
+        ):
+            self.excluded.append(Excluded(job, "no_block", {"gpus": job.gpus}))
+        else:
+            return True
+        return False
+
+    def _acceptable(self, job: Job) -> tuple[str, ...]:
+        """Pools of the grid that a job asked for; all of them if it named none."""
+        named = {pool.slug for pool in job.pools.all()}
+        return tuple(pool for pool in self.pool_gpus if not named or pool in named)
 
     def _job(self, job: Job, value: float) -> core.Job:
         return self._service(job, value) if job.is_realtime else self._batch(job, value)
@@ -198,7 +243,7 @@ class _Builder:
             priority=value,
             gpus=job.gpus,
             duration=duration,
-            pools=tuple(pool.slug for pool in job.pools.all()),
+            pools=self._acceptable(job) if job.pools.all() else (),
             budget=job.budget.path,
             funded=job.funded,
             running=None if run is None else self._running(run, duration),
@@ -251,12 +296,10 @@ class _Builder:
         where most healthy GPUs are free, of equals the first in the grid."""
         if run is not None:
             return str(run.pool.slug)
-        named = {pool.pk for pool in job.pools.all()}
-        free: dict[str, int] = {}
+        free: dict[str, int] = dict.fromkeys(self._acceptable(job), 0)
         for node in self.nodes:
-            if not named or node.pool_id in named:
-                gpus = 0 if node.pk in self.down else node.gpus - self.held_on[node.pk]
-                free[node.pool.slug] = free.get(node.pool.slug, 0) + gpus
+            if node.pool.slug in free and node.pk not in self.down:
+                free[node.pool.slug] += node.gpus - self.held_on[node.pk]
         return max(free, key=lambda pool: free[pool])
 
     def _feasible_demand(self, job: Job, demand: list[int], held: int) -> list[int]:
@@ -279,9 +322,10 @@ class _Builder:
         return relaxed
 
     def _drains(self) -> list[core.Drain]:
-        drains = [
-            core.Drain(node.name, 0, self.horizon) for node in self.nodes if node.pk in self.down
-        ]
+        drains = []
+        for node in self.nodes:
+            if node.pk in self.down:
+                drains.extend(self._from_when_free(node, 0, self.horizon))
         end = self.origin + self.step * self.horizon
         windows = Drain.objects.filter(starts_at__lt=end).select_related("node")
         for window in windows:
@@ -298,14 +342,17 @@ class _Builder:
         until = self.horizon
         if window.ends_at is not None:
             until = min(until, timesteps.ceil_steps(window.ends_at - self.origin))
-        free_from = max(self.pinned_until[window.node_id], self._shed_by(window.node_id))
+        return self._from_when_free(window.node, start, until)
+
+    def _from_when_free(self, node: Node, start: int, until: int) -> list[core.Drain]:
+        free_from = max(self.pinned_until[node.pk], self._shed_by(node.pk))
         if free_from > start:
             self.relaxed.append(
-                f"The drain of {window.node.name} starts {free_from - start} timesteps later, "
+                f"The drain of {node.name} starts {free_from - start} timesteps later, "
                 "when the protection of its runs ends."
             )
             start = free_from
-        return [core.Drain(window.node.name, start, until)] if start < until else []
+        return [core.Drain(node.name, start, until)] if start < until else []
 
     def _shed_by(self, node_id: int) -> int:
         """Timesteps until real-time services can have left a node within their swap caps."""

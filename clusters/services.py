@@ -49,10 +49,13 @@ def nodes_down(*, at: datetime) -> dict[int, str]:
 
 def active_nodes(*, at: datetime) -> list[Node]:
     """Nodes in use at an instant, in the order of the grid: pool by pool, by position."""
-    nodes = Node.objects.select_related("pool", "pool__cluster").order_by(
-        "pool__position", "pool_id", "position"
-    )
-    return [node for node in nodes if node.is_active(at)]
+    return [node for node in all_nodes() if node.is_active(at)]
+
+
+def all_nodes() -> list[Node]:
+    """Every node there ever was or will be, in the order of the grid."""
+    nodes = Node.objects.select_related("pool", "pool__cluster")
+    return list(nodes.order_by("pool__position", "pool_id", "position"))
 
 
 def rates(*, at: datetime) -> dict[int, int]:

@@ -126,16 +126,21 @@ class SimulatedConnector:
                 self._end(task, at=task.ends_at, outcome=task.outcome)
 
     def _failures(self, at: datetime) -> dict[int, datetime]:
-        """Tasks whose node fails by ``at`` while they hold GPUs of it → the instant."""
+        """Tasks whose node fails, or is taken away, by ``at`` while they hold GPUs of it → when."""
+        faults = SimulatedFault.objects.filter(node__pool__cluster=self.cluster, starts_at__lte=at)
+        gone = Node.objects.filter(pool__cluster=self.cluster, active_until__lte=at)
+        spans: list[tuple[int, datetime, datetime | None]] = [
+            *faults.values_list("node_id", "starts_at", "ends_at"),
+            *((node.pk, node.active_until, None) for node in gone if node.active_until),
+        ]
         first: dict[int, datetime] = {}
-        for fault in SimulatedFault.objects.filter(
-            node__pool__cluster=self.cluster, starts_at__lte=at
-        ):
-            hit = SimulatedPlacement.objects.filter(
-                node_id=fault.node_id, task__stopped_at=None, started_at__lt=fault.ends_at
-            ).filter(Q(ended_at=None) | Q(ended_at__gt=fault.starts_at))
+        for node_id, starts_at, ends_at in spans:
+            hit = SimulatedPlacement.objects.filter(node_id=node_id, task__stopped_at=None)
+            hit = hit.filter(Q(ended_at=None) | Q(ended_at__gt=starts_at))
+            if ends_at is not None:
+                hit = hit.filter(started_at__lt=ends_at)
             for task_id, started_at in hit.values_list("task_id", "started_at"):
-                instant = max(fault.starts_at, started_at)
+                instant = max(starts_at, started_at)
                 first[task_id] = min(first.get(task_id, instant), instant)
         return first
 
@@ -155,6 +160,8 @@ class SimulatedConnector:
                 return Refusal(
                     external_id=order.external_id, reason=f"GPUs of {node.name} are taken"
                 )
+            if SimulatedFault.objects.filter(node=node, starts_at__lte=at, ends_at__gt=at).exists():
+                return Refusal(external_id=order.external_id, reason=f"{node.name} is down")
         return None
 
     def _gpu_reports(
@@ -306,13 +313,16 @@ def _node_reports(
 
 
 def next_change(*, after: datetime) -> datetime | None:
-    """When the next thing happens by itself in any simulated cluster: an end, a fault, a repair."""
+    """When the next thing happens by itself in any simulated cluster: an end, a fault, a repair,
+    a node that is taken away."""
     ends = SimulatedTask.objects.filter(stopped_at=None, ends_at__gt=after)
     faults = SimulatedFault.objects.filter(starts_at__gt=after)
     repairs = SimulatedFault.objects.filter(ends_at__gt=after)
+    leaving = Node.objects.filter(active_until__gt=after)
     instants = (
         ends.aggregate(first=Min("ends_at"))["first"],
         faults.aggregate(first=Min("starts_at"))["first"],
         repairs.aggregate(first=Min("ends_at"))["first"],
+        leaving.aggregate(first=Min("active_until"))["first"],
     )
     return min((instant for instant in instants if instant is not None), default=None)
