@@ -35,7 +35,7 @@ def petrel(tree: dict[str, Budget]) -> Budget:
     return tree["orlo/science/petrel"]
 
 
-def figures_of(budget: Budget, period: Period, at) -> tuple[float, float, float]:
+def figures_of(budget: Budget, period: Period, at) -> tuple[float, ...]:
     """Settled, in flight and held, in credits."""
     found = reports.figures(period=period, now=at)[budget.pk]
     amounts = (found.settled_mgpus, found.in_flight_mgpus, found.held_mgpus)

@@ -31,12 +31,17 @@ def instant(text: str, name: str, zone: ZoneInfo) -> datetime:
 
 
 def zone_of(text: str | None, default: ZoneInfo) -> ZoneInfo:
-    """Return the accounting zone of the period that a date falls in."""
-    period = None
-    if text and len(text) == 10:
-        at = instant(text, "date", ZoneInfo("UTC"))
-        started = Period.objects.exclude(status__in=(Period.Status.DRAFT, Period.Status.PROPOSED))
-        period = started.filter(starts_at__lte=at.replace(hour=12), ends_at__gt=at).first()
+    """Return the zone that a date is meant in: see `zone_at`; an instant needs none."""
+    if not text or len(text) != 10:
+        return default
+    return zone_at(instant(text, "date", ZoneInfo("UTC")).replace(hour=12), default)
+
+
+def zone_at(at: datetime, default: ZoneInfo) -> ZoneInfo:
+    """Return the accounting zone of the period at an instant; else of the next, or the last."""
+    started = Period.objects.exclude(status__in=(Period.Status.DRAFT, Period.Status.PROPOSED))
+    period = started.filter(ends_at__gt=at).order_by("starts_at").first()
+    period = period or started.order_by("starts_at").last()
     return ZoneInfo(period.time_zone) if period else default
 
 

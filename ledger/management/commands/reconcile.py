@@ -13,7 +13,7 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from ledger import reports
 from ledger.instants import LedgerError, iso
-from ledger.management.commands._arguments import instant, refuse, table, zone_of
+from ledger.management.commands._arguments import instant, refuse, table, zone_at, zone_of
 from ledger.models import ClosedTimestep
 
 EXAMPLE = """examples:
@@ -44,8 +44,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         default = ZoneInfo(settings.ORGANISATION_TIME_ZONE)
-        zone = zone_of(options["from"], default)
-        start, end = self._interval(options, zone, default)
+        start, end = self._interval(options, default)
         try:
             rows = reports.conservation(start=start, end=end)
             found = [*map(str, reports.differences(start=start, end=end))]
@@ -54,7 +53,7 @@ class Command(BaseCommand):
             raise refuse(str(error)) from None
         timesteps = len({row.timestep for row in rows})
         self.stdout.write(f"GPU-seconds, {iso(start)} to {iso(end)}, {timesteps} closed timesteps")
-        self.stdout.write(_table(rows, zone if options["days"] else None))
+        self.stdout.write(_table(rows, zone_at(start, default) if options["days"] else None))
         for line in found:
             self.stdout.write(line)
         if found:
@@ -62,16 +61,14 @@ class Command(BaseCommand):
             sys.exit(1)
         self.stdout.write("clean")
 
-    def _interval(
-        self, options: dict[str, Any], zone: ZoneInfo, default: ZoneInfo
-    ) -> tuple[datetime, datetime]:
+    def _interval(self, options: dict[str, Any], default: ZoneInfo) -> tuple[datetime, datetime]:
         first = ClosedTimestep.objects.order_by("start").first()
         last = ClosedTimestep.objects.order_by("start").last()
         if first is None or last is None:
             raise refuse("No timestep is closed yet: there is nothing to reconcile.")
         start, end = first.start, last.end
         if options["from"]:
-            start = instant(options["from"], "--from", zone)
+            start = instant(options["from"], "--from", zone_of(options["from"], default))
         if options["to"]:
             end = instant(options["to"], "--to", zone_of(options["to"], default))
         if start >= end:
