@@ -10,6 +10,7 @@ from budgets.change_sets import (
 from budgets.refusals import Refused, StaleBase, percent
 from budgets.roles import give_role, take_role
 from budgets.structure import (
+    RESERVED,
     archive_budget,
     create_budget,
     create_organisation,
@@ -20,6 +21,7 @@ from budgets.structure import (
 from budgets.vectors import children_by_slug
 
 __all__ = [
+    "RESERVED",
     "Refused",
     "StaleBase",
     "approve",
