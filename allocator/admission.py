@@ -62,7 +62,8 @@ def submit(*, budget: Budget, user: User, spec: JobSpec, now: datetime) -> Job:
 def cancel(*, job: Job, by: User | None, now: datetime) -> Job:
     """Cancel a waiting job at once; ask the next cycle to stop a running one."""
     with transaction.atomic():
-        job = Job.objects.select_for_update().get(pk=job.pk)
+        # no_key: whoever holds the ledger's lock may still write rows that point at this job.
+        job = Job.objects.select_for_update(no_key=True).get(pk=job.pk)
         if job.has_ended or job.cancel_requested_at is not None:
             return job
         if job.state == Job.State.QUEUED:
@@ -81,6 +82,11 @@ def fund_all(*, jobs: Sequence[Job], now: datetime) -> dict[int, ledger.HoldResu
     timestep by timestep instead, once it runs. The caller holds the transaction.
     """
     asking = [job for job in jobs if job.minimum_runtime_s and not job.is_realtime]
+    # Locked before the ledger, and looked at again: one may have been cancelled since it was read.
+    rows = Job.objects.filter(pk__in=[job.pk for job in asking], state=Job.State.QUEUED)
+    rows = rows.select_for_update(no_key=True).order_by("pk")
+    waiting = set(rows.values_list("pk", "attempt"))
+    asking = [job for job in asking if (job.pk, job.attempt) in waiting]
     if not asking:
         return {}
     amounts = ledger.hold_amounts(jobs=asking, at=now)
@@ -172,7 +178,7 @@ def _create(budget: Budget, user: User, spec: JobSpec, digest: str, now: datetim
         name=spec.name,
         kind=spec.kind,
         gpus=spec.peak_gpus(),
-        minimum_runtime_s=_minimum_runtime(spec, estimate.p50_s),
+        minimum_runtime_s=minimum_runtime(spec, estimate.p50_s),
         resumable=spec.resumable,
         urgency=spec.urgency,
         expected_duration_s=spec.expected_duration_s,
@@ -217,7 +223,7 @@ def _create_service(job: Job, spec: JobSpec) -> None:
     )
 
 
-def _minimum_runtime(spec: JobSpec, p50_s: int) -> int:
+def minimum_runtime(spec: JobSpec, p50_s: int) -> int:
     """As given; else the lesser of the likely duration, the setting and the time limit."""
     if spec.is_realtime:
         return 0
