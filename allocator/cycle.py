@@ -15,9 +15,10 @@ import numpy as np
 from django.conf import settings
 
 from allocator import alarms, closing, committing, driving, requests, snapshot, timesteps
-from allocator.core.check import Violation, check
+from allocator.core.check import Violation, check, check_guard
 from allocator.core.items import Settings
 from allocator.core.plan import Result
+from allocator.core.problem import ProblemError
 from allocator.core.solve import solve
 from allocator.models import AllocatorState, Cycle
 from clusters import services as clusters
@@ -108,24 +109,62 @@ def _carry_out(at: datetime) -> None:
 
 def _plan_and_commit(course: _Course) -> Cycle:
     for _ in range(ATTEMPTS):
-        taken = snapshot.take(at=course.at, version=requests.state().version)
-        result = solve(
+        try:
+            taken = snapshot.take(at=course.at, version=requests.state().version)
+            result = _solve(taken)
+        except (ProblemError, SolverFailed) as error:
+            return _give_up(course, error)
+        violations = check(taken.problem, result.plan)
+        violations += check_guard(taken.problem, result.plan, result.construction)
+        cycle = _record(course, taken, result, violations)
+        if violations:
+            return _refuse(cycle, violations)
+        for kind in ("illegal_plan", "no_plan"):
+            alarms.clear(kind=kind, at=course.at)
+        if committing.commit(cycle=cycle, taken=taken, result=result, refused=course.refused):
+            return cycle
+        logger.info("Another cycle was committed after the snapshot of %s: again.", course.at)
+    cycle.status = Cycle.Status.SUPERSEDED
+    cycle.save()
+    return cycle
+
+
+class SolverFailed(Exception):
+    """The solver stopped with an error of its own."""
+
+
+def _solve(taken: snapshot.Snapshot) -> Result:
+    try:
+        return solve(
             taken.problem,
             mode="fast",
             seed=0,
             iterations=PASSES,
             settings=Settings(preempted_percent=settings.PREEMPTION_CAP_PERCENT),
         )
-        violations = check(taken.problem, result.plan)
-        cycle = _record(course, taken, result, violations)
-        if violations:
-            return _refuse(cycle, violations)
-        alarms.clear(kind="illegal_plan", at=course.at)
-        if committing.commit(cycle=cycle, taken=taken, result=result, refused=course.refused):
-            return cycle
-        logger.info("Another cycle was committed after the snapshot of %s: again.", course.at)
-    cycle.status = Cycle.Status.SUPERSEDED
-    cycle.save()
+    except Exception as error:
+        # Whatever it is, what runs must go on, and the ledger be closed at the next tick.
+        logger.exception("No plan for %s", taken.problem.name)
+        raise SolverFailed(f"{type(error).__name__}: {error}") from error
+
+
+def _give_up(course: _Course, error: Exception) -> Cycle:
+    """No plan: the running grid goes on as it is, and somebody is told."""
+    cycle = Cycle.objects.create(
+        kind=Cycle.Kind.TICK if course.closed else Cycle.Kind.REPLAN,
+        trigger=course.trigger,
+        at=course.at,
+        timestep=timesteps.floor(course.at),
+        status=Cycle.Status.FAILED,
+        solver_status=type(error).__name__,
+        mode="fast",
+        problems=[str(error)],
+        snapshot=pack({}),
+        plan=pack({}),
+    )
+    alarms.raise_alarm(
+        kind="no_plan", text=f"Cycle {cycle.pk} has no plan: {error}", at=course.at, cycle=cycle.pk
+    )
     return cycle
 
 
