@@ -102,6 +102,17 @@ def tree(*, at: datetime, pool: Pool | None = None) -> dict[int, TreeNode]:
     return _walk(_budgets(), _vectors(sets), pool.pk if pool else None)
 
 
+def trees(
+    *, at: datetime, pools: Iterable[int | None], instead: Mapping[int, Vector] | None = None
+) -> dict[int | None, dict[int, TreeNode]]:
+    """Return the tree as it is in each pool (None: without overrides), by pool id. Three queries.
+
+    `instead` has other vectors for some parents, by their id: what a change would make of it.
+    """
+    budgets, vectors = _budgets(), _vectors(_sets_in_force(at)) | dict(instead or {})
+    return {pool: _walk(budgets, vectors, pool) for pool in pools}
+
+
 def leaves(*, at: datetime) -> list[Budget]:
     """Return the active budgets that work may be submitted to, in the order of the tree."""
     return [node.budget for node in tree(at=at).values() if node.is_leaf]

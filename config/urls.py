@@ -1,16 +1,19 @@
 """Every route of the product, on one page."""
 
 from django.contrib import admin
-from django.contrib.auth.views import LoginView, LogoutView
+from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, URLResolver, include, path, re_path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from allocator import api as allocator
 from budgets import api as budgets
+from budgets import views as budget_pages
 from clusters import api as clusters
 from config import problems
+from config import views as own_pages
 from config.healthz import healthz
 from ledger import api as ledger
+from ledger import views as ledger_pages
 from workloads import api as workloads
 
 # --- API ----------------------------------------------------------------------------------------
@@ -42,8 +45,20 @@ api: list[URLPattern | URLResolver] = [
 # --- Pages --------------------------------------------------------------------------------------
 
 pages: list[URLPattern | URLResolver] = [
-    path("sign-in", LoginView.as_view(redirect_authenticated_user=True), name="sign-in"),
+    path("sign-in", own_pages.SignIn.as_view(), name="sign-in"),
     path("sign-out", LogoutView.as_view(), name="sign-out"),
+    path("search", own_pages.search, name="search"),
+    path("budgets", budget_pages.tree, name="budgets"),
+    path("budgets/<path:path>/shares", budget_pages.shares, name="shares"),
+    path("budgets/<path:path>/shares/preview", budget_pages.shares_preview, name="shares-preview"),
+    path("budgets/<path:path>/burn.json", ledger_pages.burndown, name="burndown"),
+    path("budgets/<path:path>/burn.csv", ledger_pages.burn_report, name="burn-report"),
+    path("budgets/<path:path>", budget_pages.budget, name="budget"),
+    re_path(
+        r"^change-sets/(?P<pk>\d{1,9})/(?P<decision>approve|decline)$",
+        budget_pages.decide,
+        name="change-set",
+    ),
 ]
 
 # --- Operations ---------------------------------------------------------------------------------

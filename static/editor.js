@@ -3,8 +3,9 @@
 // <form data-editor="ID of a JSON block"> reads {pools: [{slug, name, entitled_mgpus}], rows: [{slug, name, share, overrides?: {pool: share}}]}:
 // entitled_mgpus is what 100 % of the parent is worth from the date of the change to the period's end, per pool;
 // share is the share now. Without this script the form posts the same fields and the server answers the same.
-//   input[data-share=SLUG]                       the new share, in percent       (name share-SLUG)
-//   input[data-override=SLUG][data-pool=POOL]    share in one pool, empty: as overall (name share-SLUG-POOL)
+//   input[data-share=SLUG]                       the new share, in percent       (name share.SLUG)
+//   input[data-override=SLUG][data-pool=POOL]    share in one pool, empty: as overall (name share.SLUG.POOL)
+//   data[data-worth=POOL]                        entitled_mgpus of a pool from another date on; the server swaps it in
 //   [data-delta=SLUG] [data-entitled=SLUG] [data-change=SLUG]     filled in per row
 //   [data-total] [data-rest], with =POOL for a pool               totals and reserve
 //   [data-over] > span                           the sentence that names the row that binds; hidden while all fits.
@@ -16,6 +17,7 @@
   const form = document.querySelector('form[data-editor]'); if (!form) return;
   const data = JSON.parse(document.getElementById(form.dataset.editor).textContent), lang = document.documentElement.lang || 'en';
   const find = sel => form.querySelector(sel), share = r => find(`[data-share="${r.slug}"]`), override = (r, p) => find(`[data-override="${r.slug}"][data-pool="${p.slug}"]`);
+  const worth = p => Number(find(`[data-worth="${p.slug}"]`)?.value ?? p.entitled_mgpus);
   const point = (1.1).toLocaleString(lang)[1];
   const show = (m, digits = 3) => (m / 1000).toLocaleString(lang, {minimumFractionDigits: digits, maximumFractionDigits: 3, useGrouping: false}).replace('-', '−');
   const typed = m => (m / 1000).toFixed(3).replace('.', point);
@@ -59,7 +61,7 @@
       for (const p of data.pools) {
         const field = override(f.row, p), was = f.row.overrides?.[p.slug] ?? f.now;
         if (field) { const no = field.value.trim() !== '' && f.by.get(p.slug) === null; field.placeholder = typed(f.value ?? f.now); field.classList.toggle('changed', field.value.trim() !== ''); field.toggleAttribute('aria-invalid', no); if (no) { field.setAttribute('aria-invalid', 'true'); wrong ||= form.dataset.wrong.replace('%row', f.row.name); } }
-        entitled += p.entitled_mgpus / WHOLE * in_(f, p); before += p.entitled_mgpus / WHOLE * was;
+        entitled += worth(p) / WHOLE * in_(f, p); before += worth(p) / WHOLE * was;
       }
       put(`[data-entitled="${f.row.slug}"]`, grouped(entitled / CREDIT)); put(`[data-change="${f.row.slug}"]`, signed(Math.round((entitled - before) / CREDIT), grouped));
     }
@@ -100,6 +102,7 @@
     for (const r of data.rows) { share(r).value = typed(r.share); for (const p of data.pools) { const f = override(r, p); if (f) f.value = r.overrides?.[p.slug] == null ? '' : typed(r.overrides[p.slug]); } }
     redraw();
   });
+  addEventListener('htmx:afterSettle', redraw);
   addEventListener('resize', () => split(fields()));
   document.fonts.ready.then(redraw);
 })();

@@ -1,7 +1,5 @@
 """`manage.py burn_report BUDGET`: what a budget's children were granted and have spent."""
 
-import csv
-import io
 import json
 from argparse import RawDescriptionHelpFormatter
 from dataclasses import asdict
@@ -15,7 +13,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from budgets.models import Budget
 from budgets.periods import covering
 from config import clock
-from ledger import reports
+from ledger import reports, sheets
 from ledger.instants import LedgerError, iso
 from ledger.management.commands._arguments import instant, refuse, table, zone_of
 
@@ -129,16 +127,7 @@ def _cells(row: reports.BurnRow, label: str) -> tuple[str, ...]:
 
 
 def _csv(report: reports.BurnReport) -> str:
-    rows = [
-        {"row": "reserve" if row.is_reserve else "budget", **asdict(row)} for row in report.rows
-    ]
-    rows.append({"row": "total", **asdict(report.total)})
-    text = io.StringIO()
-    columns = [name for name in rows[0] if name != "is_reserve"]
-    writer = csv.DictWriter(text, columns, extrasaction="ignore")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue().rstrip("\r\n")
+    return sheets.burn_csv(report).rstrip("\r\n")
 
 
 def _json(report: reports.BurnReport) -> str:

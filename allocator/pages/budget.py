@@ -1,0 +1,256 @@
+"""One budget: will it last, where did it go, and who goes first."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from allocator.pages import burning, changes, fairness, tree
+from allocator.pages.burning import Burn
+from allocator.pages.changes import Change
+from allocator.pages.fairness import Fairness
+from budgets import hues, periods, shares
+from budgets.access import RANK, Action, Kind, Person, Standing, get_budget_or_404, standing
+from budgets.hues import Hue
+from budgets.models import WHOLE, Budget, Period, Role
+from budgets.shares import TreeNode
+from ledger import curves, rankings, reports
+from ledger.reports import DayBurn
+from workloads.models import Job
+
+DAYS = 14
+TOP_JOBS = 8
+CHANGES = 6
+
+
+@dataclass(frozen=True)
+class Link:
+    """A budget of the chain from the root; free = granted − settled − in flight − held."""
+
+    budget: Budget
+    is_seen: bool
+    is_self: bool
+    binds: bool
+    free_mgpus: int | None
+
+
+@dataclass(frozen=True)
+class Day:
+    """GPU-time of one local day; `parts` as the tag `bar` takes them."""
+
+    burn: DayBurn
+    held_gpu_seconds: int
+    parts: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Split:
+    """GPU-seconds of the period by what became of them; parts of the funded, in thousandths."""
+
+    busy: int
+    parked: int
+    realtime: int
+    unfunded: int
+    busy_part: int
+    parked_part: int
+    realtime_part: int
+    strip: list[dict[str, Any]]
+    funded: int
+
+
+@dataclass(frozen=True)
+class TopJob:
+    job: Job
+    settled_mgpus: int
+    gpu_seconds: int
+
+
+@dataclass(frozen=True)
+class Page:
+    """All that a budget's page says."""
+
+    budget: Budget
+    hue: Hue
+    node: TreeNode | None
+    chain: list[Link]
+    above: list[Budget]
+    burn: Burn | None
+    binding: Budget | None
+    period: Period | None
+    elapsed: int | None
+    days: list[Day]
+    most_gpu_seconds: int
+    split: Split | None
+    fair: Fairness | None
+    lines: list[tree.Line]
+    jobs: list[TopJob]
+    running: int
+    waiting: int
+    people: list[Role]
+    changes: list[Change]
+    can_edit: bool
+    can_propose: bool
+    can_submit: bool
+    effective: int | None
+    planned_mgpus: int | None  # to be left now
+
+    @property
+    def is_leaf(self) -> bool:
+        return self.node is not None and self.node.is_leaf
+
+    @property
+    def has_children(self) -> bool:
+        return self.node is not None and not self.node.is_leaf
+
+    @property
+    def crumbs(self) -> list[Budget]:
+        """The ancestors that the reader may see, from the root."""
+        return self.above[::-1]
+
+    @property
+    def left_mgpus(self) -> int | None:
+        one = self.burn.figures if self.burn else None
+        return one.granted_mgpus - one.settled_mgpus - one.in_flight_mgpus if one else None
+
+
+def page(user: Person, *, path: str, now: datetime, sort: str = "") -> Page:
+    """Read one budget as one person may see it; Http404 if they may not. Constant queries."""
+    budget = get_budget_or_404(user, path)
+    held = standing(user)
+    nodes = shares.tree(at=now)
+    node = nodes.get(budget.pk)
+    period = periods.active(now)
+    burns = burning.burns(period=period, now=now) if period else {}
+    chain = _chain(nodes, budget, burns, held)
+    painted = hues.of_budgets()
+    days = _days(budget, period, painted[path], now)
+    below = [one.pk for one in _subtree(budget)]
+    jobs = Job.objects.filter(budget_id__in=below)
+    return Page(
+        budget=budget,
+        hue=painted[path],
+        node=node,
+        chain=chain,
+        above=[link.budget for link in chain if link.is_seen and not link.is_self],
+        burn=burns.get(budget.pk),
+        binding=next((link.budget for link in chain if link.binds), None),
+        period=period,
+        elapsed=int(periods.elapsed(period, now) * WHOLE) if period else None,
+        days=days[-DAYS:],
+        most_gpu_seconds=max((day.held_gpu_seconds for day in days[-DAYS:]), default=0),
+        split=_split(days, painted[path]) if period else None,
+        fair=fairness.of_budget(budget=budget, tree=nodes, held=held, now=now),
+        lines=tree.children(held, budget=budget, now=now, sort=sort) if node else [],
+        jobs=_top_jobs(below, period),
+        running=jobs.filter(state__in=(Job.State.RUNNING, Job.State.STARTING)).count(),
+        waiting=jobs.filter(state=Job.State.QUEUED).count(),
+        people=_people(budget),
+        changes=changes.history([budget.pk, budget.parent_id or 0], limit=CHANGES),
+        can_edit=bool(node and node.children) and held.can(Action.EDIT_SHARES, path),
+        can_propose=bool(node and node.children) and held.can(Action.PROPOSE_SHARES, path),
+        can_submit=bool(node and node.is_leaf) and held.can(Action.SUBMIT, path),
+        effective=int(node.effective * WHOLE) if node else None,
+        planned_mgpus=_planned(budget, period, now),
+    )
+
+
+def _planned(budget: Budget, period: Period | None, now: datetime) -> int | None:
+    if period is None:
+        return None
+    steps = curves.granted_steps(budget=budget, period=period, until=now)
+    return curves.planned_left(period=period, steps=steps, at=now)
+
+
+def _subtree(budget: Budget) -> list[Budget]:
+    rows = Budget.objects.filter(path=budget.path) | Budget.objects.filter(
+        path__startswith=f"{budget.path}/"
+    )
+    return list(rows)
+
+
+def _chain(
+    nodes: Mapping[int, TreeNode], budget: Budget, burns: Mapping[int, Burn], held: Standing
+) -> list[Link]:
+    """From the budget to the root; of what the reader may not see, only the name that binds."""
+    if budget.pk not in nodes:
+        return []
+    rows = [node.budget for node in shares.path_to_root(nodes, budget.pk)]
+    free = {row.pk: _free(burns[row.pk]) for row in rows if row.pk in burns}
+    least = min(free, key=lambda pk: free[pk], default=None)
+    links = [
+        Link(
+            budget=row,
+            is_seen=held.sees(row.path),
+            is_self=row == budget,
+            binds=row.pk == least,
+            free_mgpus=free.get(row.pk),
+        )
+        for row in rows
+    ]
+    return [link for link in links if link.is_seen or link.binds]
+
+
+def _free(burn: Burn) -> int:
+    one = burn.figures
+    return one.granted_mgpus - one.settled_mgpus - one.in_flight_mgpus - one.held_mgpus
+
+
+def _days(budget: Budget, period: Period | None, hue: Hue, now: datetime) -> list[Day]:
+    """Return the days of the period so far, the last one up to the last closed timestep."""
+    if period is None or now <= period.starts_at:
+        return []
+    rows = reports.burn_by_day(
+        budget=budget, start=period.starts_at, end=now, zone=ZoneInfo(period.time_zone)
+    )
+    return [_day(row, hue) for row in rows]
+
+
+def _day(burn: DayBurn, hue: Hue) -> Day:
+    held = (
+        burn.busy_gpu_seconds
+        + burn.parked_gpu_seconds
+        + burn.realtime_gpu_seconds
+        + burn.unfunded_gpu_seconds
+    )
+    parts = [
+        {"value": burn.busy_gpu_seconds, "hue": hue},
+        {"value": burn.realtime_gpu_seconds, "hue": hue, "pattern": "held"},
+        {"value": burn.parked_gpu_seconds, "pattern": "parked"},
+        {"value": burn.unfunded_gpu_seconds, "hue": hue, "pattern": "unfunded"},
+    ]
+    return Day(burn, held, parts)
+
+
+def _split(days: list[Day], hue: Hue) -> Split:
+    busy = sum(day.burn.busy_gpu_seconds for day in days)
+    parked = sum(day.burn.parked_gpu_seconds for day in days)
+    realtime = sum(day.burn.realtime_gpu_seconds for day in days)
+    unfunded = sum(day.burn.unfunded_gpu_seconds for day in days)
+    funded = busy + parked + realtime
+    parts = [part * WHOLE // funded if funded else 0 for part in (busy, parked, realtime)]
+    strip = [
+        {"value": busy, "hue": hue},
+        {"value": realtime, "hue": hue, "pattern": "held"},
+        {"value": parked, "pattern": "parked"},
+    ]
+    return Split(busy, parked, realtime, unfunded, *parts, strip, funded)
+
+
+def _top_jobs(below: list[int], period: Period | None) -> list[TopJob]:
+    if period is None:
+        return []
+    ranked = rankings.dearest_jobs(budget_ids=below, period=period, limit=TOP_JOBS)
+    jobs = Job.objects.select_related("budget", "submitted_by").in_bulk([row[0] for row in ranked])
+    return [TopJob(jobs[pk], settled, seconds) for pk, settled, seconds in ranked]
+
+
+def _people(budget: Budget) -> list[Role]:
+    """Return who has a role here or above, the nearest first, then by rank and name."""
+    slugs = budget.path.split("/")
+    above = ["/".join(slugs[: n + 1]) for n in range(len(slugs))]
+    roles = Role.objects.filter(budget__path__in=above).select_related("user", "budget")
+    return sorted(
+        roles,
+        key=lambda r: (-len(r.budget.path), -RANK[Kind(r.kind)], r.user.get_full_name(), r.pk),
+    )

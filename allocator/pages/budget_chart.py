@@ -1,0 +1,82 @@
+"""The burn-down of one budget, in the format that static/charts.js draws (docs/ui.md)."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.utils.translation import gettext as _
+
+from allocator.pages import burning, changes
+from allocator.pages.changes import Change
+from budgets import hues, periods
+from budgets.access import Person, get_budget_or_404
+from budgets.models import Budget, ChangeSet, Period
+from ledger import curves
+
+FINE = timedelta(days=3)  # the last days are drawn by the hour
+MARKS = 6
+
+
+def burndown(user: Person, *, path: str, now: datetime) -> dict[str, Any] | None:
+    """Return the chart's data for who may see the budget; None where no period is running."""
+    budget = get_budget_or_404(user, path)
+    period = periods.active(now)
+    if period is None:
+        return None
+    steps = curves.granted_steps(budget=budget, period=period, until=now)
+    instants = curves.daily_and_hourly(period.starts_at, now, fine_from=now - FINE)
+    left = curves.left(budget=budget, period=period, steps=steps, instants=instants)
+    mine = burning.burns(period=period, now=now)[budget.pk]
+    chart = {
+        "hue": hues.of_budgets()[budget.path],
+        "zone": period.time_zone,
+        "from": _iso(period.starts_at),
+        "to": _iso(period.ends_at),
+        "now": _iso(now),
+        # What runs since the last close is spent too, though not settled yet.
+        "left_mgpus": _points([*left[:-1], (now, left[-1][1] - mine.figures.in_flight_mgpus)]),
+        "plan_mgpus": _points(curves.plan(period=period, steps=steps)),
+        "marks": _marks(budget, period, now),
+    }
+    if mine.runs_out and mine.judged:
+        day = f"{mine.runs_out.astimezone(ZoneInfo(period.time_zone)):%d %b}".lstrip("0")
+        label = [_("runs out"), _("likely %(day)s") % {"day": day}]
+        chart["runs_out"] = {"at": _iso(mine.runs_out), "label": label}
+    return chart
+
+
+def _marks(budget: Budget, period: Period, now: datetime) -> list[dict[str, Any]]:
+    """Return the changes of the budget's own share in the period, proposals dashed."""
+    if budget.parent_id is None:
+        return []
+    marks = []
+    for change in changes.history([budget.parent_id], limit=MARKS):
+        one = change.change_set
+        inside = period.starts_at < one.effective_at < period.ends_at
+        if inside and one.status in (ChangeSet.Status.APPROVED, ChangeSet.Status.PROPOSED):
+            at = max(one.effective_at, now) if change.is_open else one.effective_at
+            marks += [
+                {"at": _iso(at), "label": label, "draft": change.is_open}
+                for label in _labels(change, budget)
+            ]
+    return marks
+
+
+def _labels(change: Change, budget: Budget) -> list[str]:
+    return [
+        f"#{change.change_set.pk} {_percent(move.before)} → {_percent(move.after)}"
+        for move in change.moves
+        if move.name == budget.name and not move.pool
+    ]
+
+
+def _percent(thousandths: int | None) -> str:
+    return "–" if thousandths is None else f"{thousandths / 1000:g}"
+
+
+def _points(points: curves.Points) -> list[list[Any]]:
+    return [[_iso(at), amount] for at, amount in points]
+
+
+def _iso(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -1,0 +1,123 @@
+"""Changes of shares as people read them: who, when, why, and what was before and after."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.contrib.auth.models import User
+from django.db.models import Q
+
+from budgets.models import WHOLE, ChangeSet, Share
+
+Status = ChangeSet.Status
+
+
+@dataclass(frozen=True)
+class Move:
+    """One child's share before and after, in thousandths of a percent; None: it had none.
+
+    `pool` is set where the share is of one pool alone, and then None says "as overall".
+    """
+
+    name: str
+    before: int | None
+    after: int | None
+    pool: str = ""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change set, with only what it moves."""
+
+    change_set: ChangeSet
+    moves: tuple[Move, ...]
+    rest_before: int
+    rest_after: int
+
+    @property
+    def moves_rest(self) -> bool:
+        return self.rest_before != self.rest_after
+
+    @property
+    def is_open(self) -> bool:
+        return self.change_set.status in (Status.DRAFT, Status.PROPOSED)
+
+    @property
+    def author(self) -> str:
+        return first_name(self.change_set.author)
+
+    @property
+    def decider(self) -> str:
+        by = self.change_set.decided_by
+        return first_name(by) if by else ""
+
+    @property
+    def decided_by_another(self) -> bool:
+        return self.change_set.decided_by_id not in (None, self.change_set.author_id)
+
+    @property
+    def is_later(self) -> bool:
+        """Whether it takes effect later than it was decided."""
+        decided = self.change_set.decided_at
+        return decided is not None and self.change_set.effective_at > decided
+
+
+def first_name(user: User) -> str:
+    """Return how people are called in lists: the first name, else the account's."""
+    return user.first_name or user.username
+
+
+def history(
+    parent_ids: Iterable[int], *, limit: int, before: datetime | None = None
+) -> list[Change]:
+    """Return the newest proposals and changes of these budgets' children. Five queries.
+
+    Drafts are their author's own and left out; with `before`, only what was written earlier.
+    """
+    sets = ChangeSet.objects.filter(parent_id__in=list(parent_ids)).exclude(status=Status.DRAFT)
+    if before is not None:
+        sets = sets.filter(created_at__lt=before)
+    related = sets.select_related("parent", "author", "decided_by")
+    newest = list(
+        related.prefetch_related("shares__budget", "shares__pool").order_by("-created_at", "-pk")[
+            :limit
+        ]
+    )
+    bases = _bases(newest)
+    return [_change(one, bases.get((one.parent_id, one.version - 1))) for one in newest]
+
+
+def _bases(sets: Iterable[ChangeSet]) -> dict[tuple[int, int], ChangeSet]:
+    wanted = Q(pk__in=())
+    for one in sets:
+        wanted |= Q(parent_id=one.parent_id, version=one.version - 1)
+    found = ChangeSet.objects.filter(wanted, status=Status.APPROVED)
+    return {
+        (base.parent_id, base.version): base
+        for base in found.prefetch_related("shares__budget", "shares__pool")
+    }
+
+
+def _change(change_set: ChangeSet, base: ChangeSet | None) -> Change:
+    after = _by_place(change_set)
+    before = _by_place(base) if base else {}
+    places = sorted({*before, *after}, key=lambda place: (place[1], place[0]))
+    moves = []
+    for place in places:
+        old, new = before.get(place), after.get(place)
+        was = old.thousandths if old else None
+        becomes = new.thousandths if new else None
+        row = new or old
+        if was != becomes and row is not None:
+            moves.append(Move(row.budget.name, was, becomes, row.pool.name if row.pool else ""))
+    return Change(change_set, tuple(moves), _rest(before.values()), _rest(after.values()))
+
+
+def _by_place(change_set: ChangeSet) -> dict[tuple[str, str], Share]:
+    return {
+        (row.budget.slug, row.pool.slug if row.pool else ""): row for row in change_set.shares.all()
+    }
+
+
+def _rest(rows: Iterable[Share]) -> int:
+    return WHOLE - sum(row.thousandths for row in rows if row.pool_id is None)

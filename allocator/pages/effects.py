@@ -1,0 +1,162 @@
+"""What a change of shares would do: effective shares, credits, how long they last. Nothing is
+written; the numbers are those that approving it would write (`ledger.periods`)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from fractions import Fraction
+
+from allocator.pages import burning
+from budgets import shares
+from budgets.models import WHOLE, Budget, Period, PlannedCapacity
+from budgets.shares import TreeNode, Vector
+from ledger import reports
+from ledger.reports import Figures
+
+DAY = 86_400
+DEEPEST = 4
+Trees = Mapping[int | None, Mapping[int, TreeNode]]
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What 100 % of a pool is worth from an instant to the period's end, in milli-GPU-seconds."""
+
+    capacity: PlannedCapacity
+    whole_mgpus: Fraction
+
+    def of(self, share: Fraction) -> int:
+        return int(share * self.whole_mgpus)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """One budget below the parent: effective shares in thousandths of a percent, credits.
+
+    ``entitled_mgpus`` is what its share is worth for the rest of the period, ``change_mgpus``
+    what its grant moves by; that stops where it would fall under what is spent or set aside, and
+    ``kept_mgpus`` is by how much it stops short. Runways in seconds. None: no period is running.
+    """
+
+    budget: Budget
+    depth: int  # 0 = a child of the parent
+    before: int
+    after: int
+    entitled_mgpus: int | None
+    change_mgpus: int | None
+    kept_mgpus: int
+    spendable_before: int | None
+    spendable_after: int | None
+    runway_before: int | None
+    runway_after: int | None
+
+    @property
+    def css(self) -> str:
+        """Class that indents it among what is below the parent."""
+        return f"d{min(self.depth, DEEPEST)}"
+
+
+def worths(*, period: Period | None, at: datetime) -> list[Worth]:
+    """Return what each pool is worth from an instant on; nothing without a period."""
+    if period is None:
+        return []
+    total = int((period.ends_at - period.starts_at).total_seconds())
+    left = int((period.ends_at - max(at, period.starts_at)).total_seconds())
+    rest = Fraction(max(0, left), total)
+    return [
+        Worth(one, rest * one.gpu_seconds * one.rate_per_mille)
+        for one in period.capacities.select_related("pool").order_by("pool__position", "pool_id")
+    ]
+
+
+def of_parent(*, parent: Budget, period: Period | None, at: datetime) -> dict[int, int]:
+    """Return what 100 % of a parent is worth from an instant on, by pool id; milli-GPU-seconds."""
+    known = worths(period=period, at=at)
+    trees = shares.trees(at=at, pools=[one.capacity.pool_id for one in known])
+    return {
+        one.capacity.pool_id: one.of(trees[one.capacity.pool_id][parent.pk].effective)
+        for one in known
+        if parent.pk in trees[one.capacity.pool_id]
+    }
+
+
+def effects(
+    *, parent: Budget, vector: Vector, period: Period | None, at: datetime, now: datetime
+) -> list[Effect]:
+    """Return what a vector of a parent's children would change below it, from `at` on.
+
+    In the order of the tree; a constant number of queries.
+    """
+    known = worths(period=period, at=at)
+    pools = [None, *(one.capacity.pool_id for one in known)]
+    before = shares.trees(at=at, pools=pools)
+    after = shares.trees(at=at, pools=pools, instead={parent.pk: vector})
+    figures = reports.figures(period=period, now=now) if period else {}
+    rates = burning.daily_rates(period, now) if period else {}
+    if parent.pk not in after[None]:
+        return []
+    moves = _Moves(known, before, after, figures)
+    top = after[None][parent.pk].depth + 1
+    below = [node for node in after[None].values() if _is_below(after[None], node, parent.pk)]
+    return [moves.effect(node, node.depth - top, rates) for node in below]
+
+
+def _is_below(nodes: Mapping[int, TreeNode], node: TreeNode, top: int) -> bool:
+    above = [one.budget.pk for one in shares.path_to_root(nodes, node.budget.pk)]
+    return top in above[1:]
+
+
+class _Moves:
+    """The same sums as the ledger's, on trees before and after."""
+
+    def __init__(
+        self, known: list[Worth], before: Trees, after: Trees, figures: Mapping[int, Figures]
+    ) -> None:
+        self.known, self.before, self.after, self.figures = known, before, after, figures
+
+    def effect(self, node: TreeNode, depth: int, rates: Mapping[int, int]) -> Effect:
+        pk = node.budget.pk
+        old = self.before[None].get(pk)
+        mine = self.figures.get(pk)
+        money = mine is not None
+        spendable = self._spendable_after(pk) if money else None
+        rate = rates.get(pk, 0)
+        return Effect(
+            budget=node.budget,
+            depth=depth,
+            before=int(old.effective * WHOLE) if old else 0,
+            after=int(node.effective * WHOLE),
+            entitled_mgpus=self._entitled(self.after, pk) if money else None,
+            change_mgpus=self._change(pk) if money else None,
+            kept_mgpus=self._change(pk) - self._due(pk) if money else 0,
+            spendable_before=mine.spendable_mgpus if mine else None,
+            spendable_after=spendable,
+            runway_before=_runway(mine.spendable_mgpus, rate) if mine else None,
+            runway_after=_runway(spendable, rate) if spendable is not None else None,
+        )
+
+    def _entitled(self, trees: Trees, pk: int) -> int:
+        pools = ((one, trees[one.capacity.pool_id].get(pk)) for one in self.known)
+        return sum(one.of(node.effective) for one, node in pools if node)
+
+    def _due(self, pk: int) -> int:
+        return self._entitled(self.after, pk) - self._entitled(self.before, pk)
+
+    def _change(self, pk: int) -> int:
+        due = self._due(pk)
+        return due if due >= 0 else max(due, -max(0, self._free(pk)))
+
+    def _free(self, pk: int) -> int:
+        one = self.figures.get(pk)
+        if one is None:
+            return 0
+        return one.granted_mgpus - one.settled_mgpus - one.in_flight_mgpus - one.held_mgpus
+
+    def _spendable_after(self, pk: int) -> int:
+        chain = shares.path_to_root(self.after[None], pk)
+        return min(self._free(one.budget.pk) + self._change(one.budget.pk) for one in chain)
+
+
+def _runway(spendable: int, rate: int) -> int | None:
+    days = reports.runway_days(spendable_mgpus=spendable, burn_rate_mgpus=rate)
+    return None if days is None else int(days * DAY)

@@ -1,0 +1,291 @@
+"""The tree of budgets: who is entitled to what, and who keeps to it; one line a budget."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from allocator.pages import burning, changes, painting
+from allocator.pages.burning import Burn
+from allocator.pages.changes import Change
+from allocator.pages.painting import Tile
+from budgets import hues, periods, shares
+from budgets.access import Action, Person, Standing, standing
+from budgets.hues import Hue
+from budgets.models import WHOLE, Budget, Period
+from budgets.shares import TreeNode
+from clusters.models import Pool
+
+SHOW = ("all", "above", "below", "mine")
+LAST_CHANGES = 4
+DEEPEST = 5  # levels that are indented further; below that all stand alike
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row: a budget, or what a parent keeps in reserve (then `burn` is None)."""
+
+    budget: Budget
+    hue: Hue
+    level: int
+    parent_row: int | None
+    has_children: bool
+    is_reserve: bool
+    share: int | None
+    effective: int
+    entitled_gpu_seconds: int | None
+    reserve_mgpus: int | None = None
+    burn: Burn | None = None
+
+    @property
+    def css(self) -> str:
+        return f"l{min(self.level, DEEPEST)}"
+
+
+@dataclass(frozen=True)
+class Page:
+    """All that the page of the tree says."""
+
+    lines: list[Line]
+    counts: Mapping[str, int]
+    show: str
+    words: str
+    pools: list[Pool]
+    pool: Pool | None
+    period: Period | None
+    elapsed: int | None  # thousandths of a percent
+    top: Line | None  # where the reader sees one budget that holds all others
+    shared: int  # of the top, among its children; thousandths of a percent
+    kept: int  # of the top, in reserve
+    ahead: list[Line]
+    ahead_one: bool
+    judged: bool
+    tiles: list[Tile]
+    changes: list[Change]
+    editable: Budget | None
+
+
+def page(
+    user: Person,
+    *,
+    now: datetime,
+    show: str = "all",
+    words: str = "",
+    sort: str = "",
+    pool: str = "",
+) -> Page:
+    """Read the tree as one person may see it. A constant number of queries.
+
+    `show` is one of SHOW, `sort` a column's key with a minus for falling, `pool` a pool's slug
+    whose shares and entitlement are shown in place of those of all.
+    """
+    held = standing(user)
+    pools = list(Pool.objects.all())
+    chosen = next((one for one in pools if one.slug == pool), None)
+    period = periods.active(now)
+    lines = list(_Reader(held, now, period, chosen).lines())
+    filters = _filters(held)
+    show = show if show in filters else "all"
+    elapsed = int(periods.elapsed(period, now) * WHOLE) if period else None
+    budgets = [line for line in lines if not line.is_reserve]
+    tops = [line for line in budgets if line.parent_row is None]
+    top = tops[0] if len(tops) == 1 else None
+    programs = [line for line in budgets if top and line.parent_row == top.budget.pk]
+    kept = _reserve_of(lines, top)
+    ahead = [line for line in programs or tops if line.burn and line.burn.is_high]
+    return Page(
+        lines=_sorted(_kept(lines, filters[show], words), sort),
+        counts={name: sum(map(fits, budgets)) for name, fits in filters.items()},
+        show=show,
+        words=words,
+        pools=pools,
+        pool=chosen,
+        period=period,
+        elapsed=elapsed,
+        top=top,
+        shared=WHOLE - kept,
+        kept=kept,
+        ahead=ahead,
+        ahead_one=len(ahead) == 1,
+        judged=any(line.burn and line.burn.judged for line in tops),
+        tiles=painting.tiles(lines, elapsed),
+        changes=changes.history(
+            [line.budget.pk for line in budgets if line.has_children], limit=LAST_CHANGES
+        ),
+        editable=next((one.budget for one in budgets if _may_edit(held, one)), None),
+    )
+
+
+def children(held: Standing, *, budget: Budget, now: datetime, sort: str = "") -> list[Line]:
+    """Return the lines of a budget's children and its reserve, as the tree has them."""
+    lines = list(_Reader(held, now, periods.active(now), None).lines())
+    return _sorted([line for line in lines if line.parent_row == budget.pk], sort)
+
+
+def _may_edit(held: Standing, line: Line) -> bool:
+    return line.has_children and held.can(Action.EDIT_SHARES, line.budget.path)
+
+
+def _reserve_of(lines: list[Line], top: Line | None) -> int:
+    own = [one.share for one in lines if one.is_reserve and top and one.budget == top.budget]
+    return (own[0] or 0) if own else 0
+
+
+Fits = Callable[[Line], bool]
+
+
+def _filters(held: Standing) -> dict[str, Fits]:
+    """Which lines each choice shows; "mine" where someone sees more than they have a role in."""
+    own = {path for path, _ in held.roles}
+    filters: dict[str, Fits] = {
+        "all": lambda line: True,
+        "above": lambda line: line.burn is not None and line.burn.is_high,
+        "below": lambda line: line.burn is not None and line.burn.is_low,
+    }
+    if own:
+        filters["mine"] = lambda line: line.budget.path in own
+    return filters
+
+
+class _Reader:
+    """Reads once, then makes the lines in the order of the tree."""
+
+    def __init__(
+        self, held: Standing, now: datetime, period: Period | None, pool: Pool | None
+    ) -> None:
+        self.nodes = shares.tree(at=now, pool=pool)
+        self.seen = {pk for pk, node in self.nodes.items() if held.sees(node.budget.path)}
+        self.hues = hues.of_budgets()
+        self.burns = burning.burns(period=period, now=now) if period else {}
+        self.entitled = _entitled(period, pool)
+
+    def lines(self) -> Iterator[Line]:
+        for pk in self.nodes:
+            if self._parent(pk) is None and pk in self.seen:
+                yield from self._below(pk, 0)
+
+    def _parent(self, pk: int) -> int | None:
+        parent = self.nodes[pk].parent_id
+        return parent if parent in self.seen else None
+
+    def _below(self, pk: int, level: int) -> Iterator[Line]:
+        node = self.nodes[pk]
+        yield self._line(node, level)
+        for child in node.children:
+            yield from self._below(child, level + 1)
+        rest = WHOLE - sum(self.nodes[child].thousandths for child in node.children)
+        if node.children and rest > 0:
+            yield self._reserve(node, level + 1, rest)
+
+    def _line(self, node: TreeNode, level: int) -> Line:
+        pk = node.budget.pk
+        return Line(
+            budget=node.budget,
+            hue=self.hues[node.budget.path],
+            level=level,
+            parent_row=self._parent(pk),
+            has_children=bool(node.children),
+            is_reserve=False,
+            share=None if node.parent_id is None else node.thousandths,
+            effective=int(node.effective * WHOLE),
+            entitled_gpu_seconds=self.entitled.get(pk),
+            burn=self.burns.get(pk),
+        )
+
+    def _reserve(self, node: TreeNode, level: int, rest: int) -> Line:
+        pk = node.budget.pk
+        mine = self.entitled.get(pk)
+        given = sum(self.entitled.get(child, 0) for child in node.children)
+        burn = self.burns.get(pk)
+        return Line(
+            budget=node.budget,
+            hue=self.hues[node.budget.path],
+            level=level,
+            parent_row=pk,
+            has_children=False,
+            is_reserve=True,
+            share=rest,
+            effective=int(node.effective * rest),
+            entitled_gpu_seconds=None if mine is None else mine - given,
+            reserve_mgpus=burn.figures.reserve_mgpus if burn else None,
+        )
+
+
+def _entitled(period: Period | None, pool: Pool | None) -> dict[int, int]:
+    """Return the GPU-seconds each budget is entitled to in the whole period, by budget id."""
+    if period is None:
+        return {}
+    capacities = period.capacities.all()
+    slices = [
+        shares.CapacitySlice(one.pool_id, period.starts_at, period.ends_at, one.gpu_seconds)
+        for one in (capacities if pool is None else capacities.filter(pool=pool))
+    ]
+    totals: dict[int, int] = {}
+    for (budget, _), seconds in shares.entitled_gpu_seconds(slices=slices).items():
+        totals[budget] = totals.get(budget, 0) + seconds
+    return totals
+
+
+def _kept(lines: list[Line], fits: Fits, words: str) -> list[Line]:
+    """Return the lines that fit, with all above them so that the tree stays one."""
+    wanted = words.casefold().strip()
+    rows = {line.budget.pk: line for line in lines if not line.is_reserve}
+    keep: set[int] = set()
+    for line in rows.values():
+        text = f"{line.budget.name} {line.budget.path}".casefold()
+        step: int | None = line.budget.pk if fits(line) and wanted in text else None
+        while step is not None and step not in keep:
+            keep.add(step)
+            step = rows[step].parent_row
+    everything = len(keep) == len(rows)
+    return [
+        line for line in lines if line.budget.pk in keep and (everything or not line.is_reserve)
+    ]
+
+
+# What each column sorts by; None comes last either way.
+COLUMNS: Mapping[str, Callable[[Line], Any]] = {
+    "name": lambda line: line.budget.name.casefold(),
+    "share": lambda line: line.share,
+    "effective": lambda line: line.effective,
+    "entitled": lambda line: line.entitled_gpu_seconds,
+    "granted": lambda line: line.burn and line.burn.figures.granted_mgpus,
+    "settled": lambda line: line.burn and line.burn.settled_part,
+    "pace": lambda line: line.burn and line.burn.pace,
+    "delivered": lambda line: line.burn and line.burn.delivered_part,
+    "runway": lambda line: line.burn and line.burn.runway_s,
+    "spendable": lambda line: line.burn and line.burn.figures.spendable_mgpus,
+}
+
+
+def _sorted(lines: list[Line], sort: str) -> list[Line]:
+    """Sort siblings among themselves, so that each stays under its parent; reserves stay last."""
+    key = COLUMNS.get(sort.removeprefix("-"))
+    if key is None:
+        return lines
+    falling = sort.startswith("-")
+    rows_here = {line.budget.pk for line in lines if not line.is_reserve}
+    below: dict[int | None, list[Line]] = {}
+    for line in lines:
+        below.setdefault(line.parent_row if line.parent_row in rows_here else None, []).append(line)
+
+    def order(line: Line) -> tuple[bool, bool, Any]:
+        value = key(line)
+        if isinstance(value, int | Decimal):
+            value = -value if falling else value
+        return line.is_reserve, value is None, value if value is not None else 0
+
+    def walk(parent: int | None) -> Iterator[Line]:
+        rows = below.get(parent, [])
+        if sort == "-name":
+            ordered = sorted(rows, key=lambda r: r.budget.name.casefold(), reverse=True)
+            rows = sorted(ordered, key=lambda r: r.is_reserve)
+        else:
+            rows = sorted(rows, key=order)
+        for line in rows:
+            yield line
+            if not line.is_reserve:
+                yield from walk(line.budget.pk)
+
+    return list(walk(None))

@@ -1,0 +1,106 @@
+"""What was left of a budget's grant, and what it was planned to be, over a period."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from fractions import Fraction
+from itertools import groupby
+
+from budgets.models import Budget, Period
+from ledger.burn import settled_between
+from ledger.figures import GRANTED
+from ledger.instants import from_seconds, to_seconds
+from ledger.membership import Membership
+from ledger.models import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a budget's grant moved by at an instant, in milli-GPU-seconds."""
+
+    at: datetime
+    amount_mgpus: int
+
+
+Points = list[tuple[datetime, int]]
+
+
+def granted_steps(*, budget: Budget, period: Period, until: datetime) -> list[Step]:
+    """Return the grants, carry-overs and transfers of a budget up to an instant. One query."""
+    entries = Entry.objects.filter(budget=budget, period=period, kind__in=GRANTED, at__lte=until)
+    rows = entries.exclude(amount_mgpus=0).order_by("at", "pk").values_list("at", "amount_mgpus")
+    return [
+        Step(max(at, period.starts_at), sum(amount for _, amount in group))
+        for at, group in groupby(rows, key=lambda row: row[0])
+    ]
+
+
+def left(
+    *, budget: Budget, period: Period, steps: Sequence[Step], instants: Sequence[datetime]
+) -> Points:
+    """Return what was left (granted − settled) at each instant, and around each step.
+
+    `instants` in order, inside the period. What stood below the budget at the time counts. A step
+    gives two points, so that it is drawn upright. Three queries.
+    """
+    marks = sorted({*instants, *(step.at for step in steps if step.at <= instants[-1])})
+    borders = [to_seconds(at) for at in marks]
+    settled = _settled(budget, marks, borders) if len(marks) > 1 else [0]
+    by_instant = {step.at: step.amount_mgpus for step in steps}
+    points: Points = []
+    granted = 0
+    for at, spent in zip(marks, settled, strict=True):
+        if at in by_instant:
+            if points:
+                points.append((at, granted - spent))
+            granted += by_instant[at]
+        points.append((at, granted - spent))
+    return points
+
+
+def _settled(budget: Budget, marks: Sequence[datetime], borders: list[int]) -> list[int]:
+    """Return what was settled between the first mark and each mark."""
+    totals = [0] * len(marks)
+    tree = Membership.load()
+    pieces = settled_between(marks[0], marks[-1], tree=tree, below=budget, borders=borders)
+    for piece in pieces:
+        end = max(piece.end, piece.start + 1)
+        totals[min(bisect_right(borders, end - 1), len(marks) - 1)] += piece.spent.settled_mgpus
+    running, sums = 0, []
+    for total in totals:
+        running += total
+        sums.append(running)
+    return sums
+
+
+def plan(*, period: Period, steps: Sequence[Step]) -> Points:
+    """Return what was planned to be left: each step used up evenly to the period's end."""
+    points: Points = []
+    for number, step in enumerate(steps):
+        if number:
+            points.append((step.at, planned_left(period=period, steps=steps[:number], at=step.at)))
+        points.append((step.at, planned_left(period=period, steps=steps[: number + 1], at=step.at)))
+    return [*points, (period.ends_at, 0)] if points else []
+
+
+def planned_left(*, period: Period, steps: Sequence[Step], at: datetime) -> int:
+    """Return what was planned to be left at an instant, of the steps up to it."""
+    end = to_seconds(period.ends_at)
+    rest = end - to_seconds(at)
+    parts = (
+        Fraction(step.amount_mgpus * rest, end - to_seconds(step.at))
+        for step in steps
+        if to_seconds(step.at) < end
+    )
+    return int(sum(parts, Fraction(0)))
+
+
+def daily_and_hourly(start: datetime, end: datetime, *, fine_from: datetime) -> list[datetime]:
+    """Return instants to ask at: every day of UTC, every hour from `fine_from` on; both ends."""
+    day, hour = 86_400, 3600
+    first, last = to_seconds(start), to_seconds(end)
+    fine = min(max(to_seconds(fine_from), first), last)
+    days = range(first // day * day + day, fine, day)
+    hours = range(fine // hour * hour + hour, last, hour)
+    return [from_seconds(at) for at in dict.fromkeys((first, *days, *hours, last))]
