@@ -167,6 +167,7 @@ def _parked(segments: list[ledger.Segment], at: datetime) -> dict[tuple[int, dat
         except ConnectorError as error:
             alarms.raise_alarm(kind=f"no-telemetry:{cluster.slug}", text=str(error), at=at)
             continue
+        alarms.clear(kind=f"no-telemetry:{cluster.slug}", at=at)
         for (run, segment), seconds in zip(pairs, answers, strict=True):
             parked[run.pk, segment.start] += seconds
     return dict(parked)
