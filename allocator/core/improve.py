@@ -6,6 +6,7 @@ the fairness guard, so more passes are never worse and budgets never lose what t
 """
 
 import random
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
@@ -85,7 +86,7 @@ class Improver:
 
     def _try(self, order: list[Item]) -> None:
         self.iterations += 1
-        order = sorted(order, key=lambda item: not item.funded)  # funded work stays in front
+        order = oldest_first(sorted(order, key=lambda item: not item.funded))  # funded in front
         assignments, unplaced = self._place(order)
         value = self._value(assignments)
         slack = 1e-9 * max(1.0, abs(self.objective))  # past any error of summation
@@ -118,6 +119,22 @@ class Improver:
             jobs[a.job.removesuffix(REST)].priority * a.gpus * (worth[a.end] - worth[a.start])
             for a in assignments
         )
+
+
+def oldest_first(order: Sequence[Item]) -> list[Item]:
+    """The same order, in which items alike but for their age take each other's places by age.
+
+    Whatever the search tries, of two equal jobs of a leaf the older one starts first.
+    """
+    places: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for place, item in enumerate(order):
+        places[item.likeness].append(place)
+    found = list(order)
+    for taken in places.values():
+        alike = sorted((order[place] for place in taken), key=lambda item: item.order)
+        for place, item in zip(taken, alike, strict=True):
+            found[place] = item
+    return found
 
 
 class Guard:

@@ -39,6 +39,15 @@ class Item:
         return -self.priority, self.earliest, self.order
 
 
+    @property
+    def likeness(self) -> tuple[object, ...]:
+        """What two jobs share that only their age tells apart."""
+        return (
+            *(self.leaf, self.funded, self.is_rest, self.priority, self.gpus, self.length),
+            *(self.earliest, self.pools),
+        )
+
+
 @dataclass(slots=True, eq=False)
 class Run:
     """A run that may be stopped: it keeps [0, protected) and would like to go on to `until`."""

@@ -6,6 +6,7 @@ import statistics
 import subprocess
 import sys
 from collections import defaultdict
+from itertools import combinations
 from pathlib import Path
 from random import Random
 from types import ModuleType
@@ -275,3 +276,24 @@ def test_the_core_needs_no_django_no_clock_and_no_ortools_for_fast_mode() -> Non
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout.strip()) == (0, "heuristic"), done.stderr
+
+
+def test_of_two_equal_jobs_of_a_leaf_the_older_starts_first() -> None:
+    """Whatever order the search likes better, age decides among equals."""
+    swapped_without_the_rule = 0
+    for seed in range(30):
+        rng = Random(seed)
+        kinds = [(rng.choice([1, 2, 4]), rng.choice([1, 2, 3]), rng.randint(1, 3)) for _ in "abc"]
+        jobs = [
+            job(f"j{n:02}", gpus, length, priority=value, budget="org/a")
+            for n, (gpus, length, value) in enumerate(rng.choice(kinds) for _ in range(14))
+        ]
+        small = problem(*jobs, nodes=(4, 4), horizon=8, budgets=tree(a=(100, 0)))
+        result = solve(small, iterations=60, seed=seed)
+        start = {a.job: a.start for a in result.plan.assignments}
+        swapped_without_the_rule += result.plan != result.construction
+        for older, younger in combinations(jobs, 2):
+            alike = (older.gpus, older.duration, older.priority)
+            if alike == (younger.gpus, younger.duration, younger.priority):
+                assert start.get(older.name, 99) <= start.get(younger.name, 99)
+    assert swapped_without_the_rule, "the search never moved anything: the test would prove nothing"
