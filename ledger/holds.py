@@ -168,7 +168,9 @@ def cover(*, runs: Iterable[Run], start: datetime, end: datetime, now: datetime)
         if missing > found.spendable(one.budget_id):
             uncovered.add(one.run_id)
             continue
-        amount = _top_up(found, one, cost, missing)
+        found.set_aside(one.budget_id, missing)
+        # What has run beyond the hold is made good too, or the next charge would use up this.
+        amount = cost + found.running[one.attempt] - found.open_holds[one.attempt]
         key = _free_key(keys, f"hold:{one.attempt.job_id}:{one.attempt.number}:{iso(start)}")
         entries.append(
             hold_entry(
@@ -178,14 +180,6 @@ def cover(*, runs: Iterable[Run], start: datetime, end: datetime, now: datetime)
         entries[-1].run_id = one.run_id
     write(entries)
     return uncovered
-
-
-def _top_up(found: Accounts, one: Funded, cost: int, missing: int) -> int:
-    """Count a top-up; return its amount, which makes good what has run beyond the hold too."""
-    amount = cost + found.running[one.attempt] - found.open_holds[one.attempt]
-    found.set_aside(one.budget_id, missing)
-    found.open_holds[one.attempt] += amount
-    return amount
 
 
 def _funded(runs: Iterable[Run], at: datetime) -> list[Funded]:

@@ -180,6 +180,19 @@ def test_a_top_up_adds_only_what_the_hold_lacks(petrel: Budget, period: Period) 
     assert top_up.run == run
 
 
+def test_a_top_up_makes_good_what_ran_beyond_the_hold(petrel: Budget, period: Period) -> None:
+    give(petrel, 100, period)
+    (node,) = make_nodes(make_pool())
+    run = make_run(make_job(petrel), {node: 0b111111})
+    now = T0 + 10 * MINUTE
+    services.cover(runs=[run], start=now, end=T0 + TIMESTEP, now=now)
+    assert figures_of(petrel, period, now) == (0, 1, 2)
+    assert figures_of(petrel, period, now + 10 * MINUTE) == (0, 2, 1)
+    close()
+    assert figures_of(petrel, period, T0 + TIMESTEP) == (3, 0, 0)
+    assert reports.entry_problems(start=T0, end=T0 + TIMESTEP) == []
+
+
 def test_top_ups_go_by_run_id_until_the_budget_has_no_more(petrel: Budget, period: Period) -> None:
     give(petrel, 9, period)  # each run costs 4 a timestep
     nodes = make_nodes(make_pool(), 3)
