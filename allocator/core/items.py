@@ -38,7 +38,6 @@ class Item:
         """Sorts a leaf's own jobs: value, then age, then the file's order."""
         return -self.priority, self.earliest, self.order
 
-
     @property
     def likeness(self) -> tuple[object, ...]:
         """What two jobs share that only their age tells apart."""

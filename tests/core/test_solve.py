@@ -24,7 +24,7 @@ from allocator.core.solve import solve
 from benchmarks import bench
 from benchmarks.baselines import fifo
 from benchmarks.scenarios import FAMILIES, family_problem, fleet_problem
-from tests.core.problems import job, problem, random_problem, service
+from tests.core.problems import job, problem, random_problem, service, tree
 
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared"
