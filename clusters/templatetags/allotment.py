@@ -180,9 +180,10 @@ def at(when: datetime | None, style: str = "full") -> SafeString | str:
     )
 
 
-def near(when: datetime, reference: datetime | None) -> str:
+@register.filter
+def near(when: datetime | None, reference: datetime | None) -> str:
     """``when`` as short as is clear beside ``reference``: 18:02, Fri 02:30, 10 Dec 02:30."""
-    if reference is None:
+    if when is None or reference is None:
         return instant(when)
     apart = timezone.localtime(when).date() - timezone.localtime(reference).date()
     if not apart:

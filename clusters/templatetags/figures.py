@@ -239,6 +239,12 @@ def strip(
     return {"parts": _parts(kept, total, 0.12), "label": label, "note": note, "unit": unit}
 
 
+@register.simple_tag
+def reason_icon(code: str) -> SafeString:
+    """The icon of a rule alone, for a group of jobs that wait for the same reason."""
+    return icon(REASON_ICONS.get(code, "hourglass"))
+
+
 @register.inclusion_tag("_reason.html")
 def reason(code: str, text: str) -> dict[str, Any]:
     """Chip that says why a job waits: the rule that binds, as icon and words."""

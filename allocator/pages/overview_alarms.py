@@ -1,0 +1,65 @@
+"""What somebody must act on: open alarms, and what the figures show of the same kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from allocator.models import Alarm
+from allocator.pages.names import Names
+from clusters import services as clusters
+from clusters import states
+
+if TYPE_CHECKING:
+    from allocator.pages.overview import BurnLine
+
+SHOWN = 6
+
+
+@dataclass(frozen=True)
+class Notice:
+    """One line: its kind decides words, owner and action. ``is_act``: red."""
+
+    kind: str  # an alarm's kind without what it is about; runs_out, node_down, draining
+    is_act: bool
+    about: str = ""
+    text: str = ""
+    at: datetime | None = None
+    until: datetime | None = None
+    path: str = ""
+
+
+def notices(names: Names, projects: Sequence[BurnLine], *, now: datetime) -> list[Notice]:
+    """Return them, the most pressing first. A constant number of queries."""
+    found = [*_alarms(names), *_short(projects), *_nodes(now)]
+    return sorted(found, key=lambda one: not one.is_act)
+
+
+def _alarms(names: Names) -> Iterator[Notice]:
+    """Alarms concern the cluster; what they say may name budgets, so only some see the text."""
+    for alarm in Alarm.objects.filter(cleared_at=None):
+        kind, _, about = alarm.kind.partition(":")
+        text = alarm.text if names.whole() else ""
+        yield Notice(kind, True, about=about, text=text, at=alarm.raised_at)
+
+
+def _short(projects: Sequence[BurnLine]) -> Iterator[Notice]:
+    """Projects whose credits end a week or more before the period."""
+    short = [line for line in projects if line.burn.is_short and line.burn.runs_out]
+    for line in sorted(short, key=lambda line: (line.burn.runs_out, line.budget.path))[:SHOWN]:
+        budget, burn = line.budget, line.burn
+        yield Notice(
+            "runs_out", True, budget.name, at=burn.runs_out, until=burn.ends_at, path=budget.path
+        )
+
+
+def _nodes(now: datetime) -> Iterator[Notice]:
+    down = clusters.nodes_down(at=now)
+    drains = states.open_drains(at=now)
+    for node in clusters.active_nodes(at=now):
+        if node.pk in down:
+            yield Notice("node_down", False, node.name, down[node.pk])
+        for drain in drains.get(node.pk, ())[:1]:
+            yield Notice("draining", False, node.name, drain.reason, drain.starts_at, drain.ends_at)

@@ -1,0 +1,155 @@
+"""The four measures from inventory to work, each now and over a span of time.
+
+Availability = healthy ÷ inventory, occupancy = held ÷ healthy (both from the connector's log),
+delivered = funded GPU-time held ÷ owed, utilization = 1 − parked ÷ held (from charges). Ratios
+are integers in thousandths of a percent; None where nothing can be said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import numpy as np
+from django.db.models import F, Sum
+from django.db.models.functions import Least
+
+from allocator import timesteps
+from allocator.models import Delivery
+from budgets.models import WHOLE
+from clusters.models import GpuState, Node
+from ledger import idle
+
+POINTS = 336  # at most, of a line: a week of half hours
+Bits = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A ratio now and over the span, and its line; thousandths of a percent."""
+
+    now: int | None
+    mean: int | None
+    line: list[int | None]
+
+
+@dataclass(frozen=True)
+class Span:
+    """[start, end) cut into equal parts that are whole timesteps each."""
+
+    start: datetime
+    end: datetime
+    part: timedelta
+
+    @classmethod
+    def until(cls, at: datetime, *, hours: int, since: datetime | None) -> Span:
+        """The last ``hours`` up to the running timestep's end; from where there is something."""
+        end = timesteps.floor(at) + timesteps.step()
+        start = end - timedelta(hours=hours)
+        if since is not None:
+            start = min(max(start, timesteps.floor(since)), end - timesteps.step())
+        steps = (end - start) // timesteps.step()
+        return cls(start, end, timesteps.step() * max(1, -(-steps // POINTS)))
+
+    @property
+    def parts(self) -> int:
+        return -(-(self.end - self.start) // self.part)
+
+    def place(self, at: datetime) -> int:
+        return (at - self.start) // self.part
+
+    def edges(self, now: datetime) -> Bits:
+        """Borders of the parts in seconds, none beyond now."""
+        borders = [self.start + self.part * n for n in range(self.parts + 1)]
+        return np.array([int(min(b, now).timestamp()) for b in borders], dtype=np.int64)
+
+
+def ratio(part: int, whole: int) -> int | None:
+    """Return part ÷ whole in thousandths of a percent, rounded half up; None of nothing."""
+    return (2 * WHOLE * part + whole) // (2 * whole) if whole > 0 else None
+
+
+def of_gpus(
+    span: Span, *, now: datetime, pool_ids: Collection[int] | None
+) -> tuple[Measure, Measure]:
+    """Availability and occupancy over a span from the log of GPU states. Two queries."""
+    held, free, down = _gpu_seconds(span, now, pool_ids)
+    healthy = held + free
+    return _measure(healthy, healthy + down), _measure(held, healthy)
+
+
+def of_delivery(span: Span, *, pool_ids: Collection[int] | None) -> Measure:
+    """Delivered of owed over a span, all leaves together. One query."""
+    rows = Delivery.objects.filter(timestep__gte=span.start, timestep__lt=span.end).order_by()
+    if pool_ids is not None:
+        rows = rows.filter(pool_id__in=pool_ids)
+    owed = Least(F("entitled_gpu_seconds"), F("demand_gpu_seconds"))
+    sums = rows.values_list("timestep").annotate(
+        owed=Sum(owed), got=Sum(Least(F("funded_gpu_seconds"), owed))
+    )
+    return _summed(span, [(at, got, wanted) for at, wanted, got in sums])
+
+
+def of_charges(span: Span, *, pool_ids: Collection[int] | None) -> Measure:
+    """Utilization over a span: of held GPU-time, what was not parked. One query."""
+    held = idle.by_timestep(start=span.start, end=span.end, pool_ids=pool_ids)
+    rows = [(at, h.gpu_seconds - h.parked_gpu_seconds, h.gpu_seconds) for at, h in held.items()]
+    return _summed(span, rows)
+
+
+def _summed(span: Span, rows: list[tuple[datetime, int, int]]) -> Measure:
+    part, whole = (np.zeros(span.parts, dtype=np.int64) for _ in range(2))
+    for at, some, all_of_it in rows:
+        part[span.place(at)] += some
+        whole[span.place(at)] += all_of_it
+    return _measure(part, whole)
+
+
+def _measure(part: Bits, whole: Bits) -> Measure:
+    line = [ratio(int(p), int(w)) for p, w in zip(part, whole, strict=True)]
+    known = [value for value in line if value is not None]
+    return Measure(known[-1] if known else None, ratio(int(part.sum()), int(whole.sum())), line)
+
+
+def _gpu_seconds(
+    span: Span, now: datetime, pool_ids: Collection[int] | None
+) -> tuple[Bits, Bits, Bits]:
+    """Held, free and down GPU-seconds in each part of the span."""
+    nodes = Node.objects.all() if pool_ids is None else Node.objects.filter(pool_id__in=pool_ids)
+    known = {node.pk: node for node in nodes}
+    log = GpuState.objects.filter(node_id__in=known, at__lt=min(span.end, now))
+    changes = _changes(log.order_by("at", "id"), known)
+    edges = span.edges(now)
+    at = np.array([change[0] for change in changes], dtype=np.int64)
+    return tuple(  # type: ignore[return-value]
+        _between(at, np.array([change[1 + n] for change in changes], dtype=np.int64), edges)
+        for n in range(3)
+    )
+
+
+def _changes(log, known: dict[int, Node]) -> list[tuple[int, int, int, int]]:  # type: ignore[no-untyped-def]
+    """(second, change of held, of free, of down), in order of time."""
+    last: dict[int, tuple[int, int, int]] = {}
+    found = []
+    for node_id, at, *masks in log.values_list("node_id", "at", "held", "free", "down"):
+        counts = tuple(mask.bit_count() for mask in masks)
+        before = last.get(node_id, (0, 0, 0))
+        last[node_id] = counts
+        found.append((int(at.timestamp()), *(a - b for a, b in zip(counts, before, strict=True))))
+    for node_id, counts in last.items():
+        until = known[node_id].active_until
+        if until is not None:
+            found.append((int(until.timestamp()), *(-count for count in counts)))
+    return sorted(found)
+
+
+def _between(at: Bits, change: Bits, edges: Bits) -> Bits:
+    """Integral of a step function, given by its changes, between neighbouring edges."""
+    if not len(at):
+        return np.zeros(len(edges) - 1, dtype=np.int64)
+    level = np.cumsum(change)
+    whole = np.concatenate([[0], np.cumsum(level[:-1] * np.diff(at))])
+    place = np.searchsorted(at, edges, side="right") - 1
+    inside = np.where(place >= 0, whole[place] + level[place] * (edges - at[place]), 0)
+    return np.diff(inside)

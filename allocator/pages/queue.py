@@ -1,0 +1,165 @@
+"""Jobs as lists show them, and why each waiting one waits: facts, no words.
+
+The words are in `templates/allocator/_why.html` and `_why_sentence.html`, one for each rule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import QuerySet
+
+from allocator.models import Outlook
+from allocator.pages.names import Names
+from budgets.access import Person, redacted, visible_q
+from budgets.hues import Hue
+from workloads.models import Job, Run
+
+NAMED = 3  # budgets or jobs that a reason names; the rest are counted
+NOT_PLANNED = "not_planned"
+
+
+@dataclass(frozen=True)
+class JobName:
+    """A job as a reason names it; pk is None where the reader may not know it."""
+
+    pk: int | None
+    label: str
+    budget: str
+
+
+@dataclass(frozen=True)
+class Why:
+    """The rule that binds, and its particulars. Amounts in milli-GPU-seconds."""
+
+    rule: str
+    gpus: int
+    jobs: tuple[JobName, ...] = ()  # ahead of it, or waited for
+    names: str = ""  # of the budgets ahead of it, the first three
+    ahead: int = 0  # jobs ahead of it, the unknown ones too
+    own: bool = False  # all of them are of its own budget
+    node: str = ""
+    pools: str = ""
+    budget: str = ""  # that can't afford it
+    budget_path: str = ""
+    needed_mgpus: int | None = None
+    spendable_mgpus: int | None = None
+    low: datetime | None = None
+    likely: datetime | None = None
+    high: datetime | None = None
+
+    @property
+    def short_mgpus(self) -> int | None:
+        """What is missing for its hold."""
+        if self.needed_mgpus is None or self.spendable_mgpus is None:
+            return None
+        return max(0, self.needed_mgpus - self.spendable_mgpus)
+
+    @property
+    def more_ahead(self) -> int:
+        """Jobs ahead of it beyond those named."""
+        return max(0, self.ahead - len(self.jobs))
+
+    @property
+    def is_act(self) -> bool:
+        """Whether somebody must act before it can start."""
+        return self.rule in ("not_funded", "unreachable")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One job in a list."""
+
+    job: Job
+    label: str
+    hue: Hue
+    budget: str
+    pools: str
+    why: Why | None
+    waited_s: int
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.job.state == Job.State.QUEUED
+
+
+def visible_jobs(user: Person) -> QuerySet[Job]:
+    """Jobs that the reader may see, with what a line shows. Two queries when read."""
+    jobs = Job.objects.filter(visible_q(user, "budget__"))
+    return jobs.select_related("budget", "outlook", "submitted_by").prefetch_related("pools")
+
+
+def line(job: Job, names: Names, *, now: datetime) -> Line:
+    """One job's line; its budget, pools and outlook must be fetched with it."""
+    waits = job.state == Job.State.QUEUED
+    return Line(
+        job=job,
+        label=f"{job.budget.slug}/{job.name}",
+        hue=names.hue_of(job.budget.path),
+        budget=job.budget.name,
+        pools=", ".join(pool.name for pool in job.pools.all()),
+        why=why(job, names) if waits else None,
+        waited_s=max(0, int((now - job.state_since).total_seconds())),
+    )
+
+
+def why(job: Job, names: Names) -> Why:
+    """Why a waiting job waits, as far as the reader may know; from the pass that decided."""
+    outlook: Outlook | None = getattr(job, "outlook", None)
+    if outlook is None:
+        return Why(NOT_PLANNED, job.gpus)
+    data = redacted(names.held, outlook.data)
+    behind = [_job_name(row, names) for row in data.get("behind", ())]
+    if outlook.rule == "dependency":
+        behind = [_job_name(data, names)]
+    binding = data.get("binding") or ""
+    return Why(
+        rule=outlook.rule,
+        gpus=job.gpus,
+        jobs=tuple(behind[:NAMED]),
+        names=_first_names(behind, job.budget.name),
+        ahead=len(behind),
+        own=bool(behind) and all(one.budget == job.budget.name for one in behind),
+        node=data.get("node", ""),
+        pools=", ".join(data.get("pools", ())),
+        budget=names.name(binding) if binding else "",
+        budget_path=binding,
+        needed_mgpus=data.get("needed_mgpus"),
+        spendable_mgpus=data.get("spendable_mgpus"),
+        low=outlook.start_low,
+        likely=outlook.start_likely,
+        high=outlook.start_high,
+    )
+
+
+def ends(job: Job, run: Run, now: datetime) -> tuple[datetime, datetime, datetime] | None:
+    """When a run ends by its job's estimate: early, likely, late; none of them before now.
+
+    None where it hasn't started, and for a service, which runs until it is stopped.
+    """
+    if run.started_at is None or job.is_realtime:
+        return None
+    begun = run.started_at - timedelta(seconds=job.progress_s)
+    limit = job.time_limit_s
+    low, likely, high = (
+        max(now, begun + timedelta(seconds=s if limit is None else min(s, limit)))
+        for s in (job.estimate_p10_s, job.estimate_p50_s, job.estimate_p90_s)
+    )
+    return low, likely, high
+
+
+def _job_name(row: dict[str, Any], names: Names) -> JobName:
+    path = row.get("budget") or ""
+    slug = path.rpartition("/")[2]
+    known = row.get("job") if not path or names.sees(path) else None
+    label = row.get("name") or ""
+    return JobName(known, f"{slug}/{label}" if slug and label else label, names.name(path))
+
+
+def _first_names(behind: list[JobName], own: str) -> str:
+    """Budgets ahead of it by name, its own last, the first three."""
+    found = dict.fromkeys(one.budget for one in behind if one.budget)
+    ordered = sorted(found, key=lambda name: name == own)
+    return ", ".join(ordered[:NAMED])

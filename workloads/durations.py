@@ -1,0 +1,40 @@
+"""Lengths of time as people write them: 90 min, 1 h 30, 2 d, 45 s; a bare number is hours."""
+
+import re
+
+SECONDS = {"d": 86_400, "h": 3600, "min": 60, "m": 60, "s": 1}
+PART = re.compile(r"(\d+(?:[.,]\d+)?)\s*(d|h|min|m|s)?", re.IGNORECASE)
+NOT_UNDERSTOOD = "Write a length of time such as 90 min, 1 h 30 or 2 d, not “{text}”."
+
+
+def parse(text: str) -> int:
+    """Return the seconds that a text means; ValueError with one sentence otherwise.
+
+    A part without a unit takes the next smaller one after a part that has one (1 h 30), else
+    hours. 1:30 is an hour and a half.
+    """
+    cleaned = text.strip().lower()
+    clock = re.fullmatch(r"(\d{1,4}):([0-5]\d)", cleaned)
+    if clock:
+        return int(clock[1]) * 3600 + int(clock[2]) * 60
+    parts = list(PART.finditer(cleaned))
+    if not parts or PART.sub("", cleaned).strip():
+        raise ValueError(NOT_UNDERSTOOD.format(text=text.strip()[:40]))
+    total, last = 0.0, ""
+    for part in parts:
+        unit = part[2] or {"": "h", "d": "h", "h": "min", "min": "s", "m": "s"}.get(last, "")
+        if not unit or (last and SECONDS[unit] >= SECONDS[last]):
+            raise ValueError(NOT_UNDERSTOOD.format(text=text.strip()[:40]))
+        total += float(part[1].replace(",", ".")) * SECONDS[unit]
+        last = unit
+    return round(total)
+
+
+def written(seconds: int) -> str:
+    """Return seconds as ``parse`` reads them back: 5400 is 1 h 30 min."""
+    found = []
+    for unit in ("d", "h", "min", "s"):
+        number, seconds = divmod(seconds, SECONDS[unit])
+        if number:
+            found.append(f"{number} {unit}")
+    return " ".join(found) or "0"

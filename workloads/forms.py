@@ -1,0 +1,191 @@
+"""The submit form: what people type becomes a JobSpec. What a job may be is decided elsewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Iterable
+from typing import Any, cast
+
+from django import forms
+from django.http import QueryDict
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from budgets.models import Budget
+from clusters.models import Pool
+from workloads import durations
+from workloads.models import Job
+from workloads.specs import MAX_SECONDS, JobSpec
+
+LONGEST_LIST = 2000  # numbers in a profile
+
+
+class DurationField(forms.CharField):
+    """A length of time in words; cleans to seconds, or None if empty."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(required=False, max_length=40, **kwargs)
+
+    def clean(self, value: Any) -> int | None:
+        text = super().clean(value)
+        if not text:
+            return None
+        try:
+            seconds = durations.parse(text)
+        except (ValueError, OverflowError) as error:
+            raise forms.ValidationError(str(error)) from error
+        if seconds > MAX_SECONDS:
+            raise forms.ValidationError(_("Give at most 366 days."))
+        return seconds
+
+
+class NumbersField(forms.CharField):
+    """Whole numbers separated by spaces, commas or lines; cleans to a tuple."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(required=False, **kwargs)
+
+    def clean(self, value: Any) -> tuple[int, ...]:
+        words = [w for w in re.split(r"[\s,;]+", super().clean(value) or "") if w]
+        if len(words) > LONGEST_LIST:
+            raise forms.ValidationError(_("Give at most 2,000 numbers."))
+        plain = [word.removeprefix("#") for word in words]
+        wrong = next((w for w in plain if not w.isascii() or not w.isdigit() or len(w) > 18), None)
+        if wrong is not None:
+            raise forms.ValidationError(
+                _("Give whole numbers with a space between, not “%(word)s”.") % {"word": wrong[:40]}
+            )
+        return tuple(int(word) for word in plain)
+
+
+class JsonField(forms.CharField):
+    """A JSON object; cleans to a dict."""
+
+    def clean(self, value: Any) -> dict[str, Any]:
+        text = super().clean(value)
+        if not text:
+            return {}
+        try:
+            found = json.loads(text, parse_constant=_refuse)
+        except (ValueError, RecursionError) as error:
+            raise forms.ValidationError(
+                _("This is not valid JSON: %(error)s.") % {"error": error}
+            ) from error
+        if not isinstance(found, dict):
+            raise forms.ValidationError(_("Give a JSON object: {…}."))
+        return found
+
+
+def _refuse(word: str) -> None:
+    raise ValueError(f"{word} is no JSON number")
+
+
+class JobForm(forms.Form):
+    """All fields of a JobSpec; their names are its names, so that errors find their field."""
+
+    budget = forms.ChoiceField(label=gettext_lazy("Project"))
+    name = forms.CharField(label=gettext_lazy("Name"), max_length=100)
+    kind = forms.ChoiceField(label=gettext_lazy("Kind"), choices=Job.Kind.choices)
+    command = forms.CharField(
+        label=gettext_lazy("What to run"),
+        required=False,
+        max_length=100_000,
+        widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false"}),
+    )
+    gpus = forms.IntegerField(label=gettext_lazy("GPUs"), required=False)
+    pools = forms.MultipleChoiceField(
+        label=gettext_lazy("Pools"), required=False, widget=forms.CheckboxSelectMultiple
+    )
+    expected_duration_s = DurationField(label=gettext_lazy("Expected duration"))
+    time_limit_s = DurationField(label=gettext_lazy("Time limit"))
+    minimum_runtime_s = DurationField(label=gettext_lazy("Minimum runtime"))
+    resumable = forms.BooleanField(
+        label=gettext_lazy("Resumable: may be preempted after it, and goes on by itself"),
+        required=False,
+    )
+    when_unfunded = forms.ChoiceField(
+        label=gettext_lazy("If the hold is too large"), choices=Job.WhenUnfunded.choices
+    )
+    urgency = forms.ChoiceField(
+        label=gettext_lazy("Urgency"), choices=Job.Urgency.choices, initial=Job.Urgency.NORMAL
+    )
+    dependencies = NumbersField(label=gettext_lazy("Waits for jobs"))
+    profile = NumbersField(
+        label=gettext_lazy("Demand profile, GPUs per step"),
+        widget=forms.Textarea(attrs={"rows": 2}),
+    )
+    step_minutes = forms.IntegerField(
+        label=gettext_lazy("Step, minutes"), required=False, initial=60
+    )
+    time_zone = forms.CharField(
+        label=gettext_lazy("Time zone"), required=False, max_length=64, initial="UTC"
+    )
+    swap_cap = forms.IntegerField(label=gettext_lazy("Swap cap, GPUs"), required=False)
+    spec = JsonField(
+        label=gettext_lazy("More for the cluster, as JSON"),
+        required=False,
+        max_length=100_000,
+        widget=forms.Textarea(attrs={"rows": 2, "spellcheck": "false"}),
+    )
+    idempotency_key = forms.CharField(
+        required=False, max_length=100, widget=forms.HiddenInput, initial=lambda: uuid.uuid4().hex
+    )
+
+    def __init__(
+        self, *args: Any, leaves: Iterable[Budget], pools: Iterable[Pool], **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.leaves = {budget.path: budget for budget in leaves}
+        choices = [(path, f"{b.name} ({path})") for path, b in self.leaves.items()]
+        self.fields["budget"].choices = choices  # type: ignore[attr-defined]
+        self.fields["pools"].choices = [(p.slug, p.name) for p in pools]  # type: ignore[attr-defined]
+        for name, field in self.fields.items():
+            self._style(name, field)
+
+    def _style(self, name: str, field: forms.Field) -> None:
+        widget = field.widget
+        if isinstance(widget, forms.CheckboxInput | forms.CheckboxSelectMultiple):
+            widget.attrs["class"] = "form-check-input"
+        elif isinstance(widget, forms.Select):
+            widget.attrs["class"] = "form-select"
+        elif not isinstance(widget, forms.HiddenInput):
+            widget.attrs["class"] = "form-control"
+        widget.attrs["autocomplete"] = "off"
+        if name in ("gpus", "swap_cap", "step_minutes"):
+            widget.attrs |= {"inputmode": "numeric", "min": 1}
+
+    @property
+    def chosen(self) -> Budget | None:
+        """The project chosen, as far as the form is right."""
+        return self.leaves.get(self.cleaned_data.get("budget", ""))
+
+    def job_spec(self) -> JobSpec:
+        """What was typed, as far as it is right; what doesn't belong to the kind is left out."""
+        given = dict(self.cleaned_data)
+        given.pop("budget", None)
+        realtime = given.get("kind") == Job.Kind.REALTIME
+        apart = BATCH_ONLY if realtime else REALTIME_ONLY
+        kept = {name: value for name, value in given.items() if name not in apart}
+        kept["pools"] = tuple(kept.get("pools", ()))
+        kept["idempotency_key"] = kept.get("idempotency_key") or None
+        for name, default in (("step_minutes", 60), ("time_zone", "UTC")):
+            if name in kept and kept[name] in (None, ""):
+                kept[name] = default
+        return JobSpec(**{"name": "", "kind": "", **kept})
+
+    def take(self, problems: dict[str, str]) -> None:
+        """Show what was refused at the fields it is about."""
+        for name, sentence in problems.items():
+            self.add_error(name if name in self.fields else None, sentence)
+
+    def renew_key(self) -> None:
+        """Give the form another key: its present one stands for another request."""
+        data = cast(QueryDict, self.data).copy()
+        data["idempotency_key"] = uuid.uuid4().hex
+        self.data = data
+
+
+BATCH_ONLY = {"gpus", "minimum_runtime_s", "expected_duration_s", "time_limit_s", "resumable"}
+REALTIME_ONLY = {"profile", "step_minutes", "time_zone", "swap_cap"}

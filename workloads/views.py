@@ -1,0 +1,137 @@
+"""Pages of jobs: the list, the submit form with its quote, one job and its charges."""
+
+import csv
+from typing import cast
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import conditional_page, require_POST, require_safe
+
+from allocator import admission
+from allocator.pages import job as pages
+from allocator.pages import jobs as lists
+from allocator.pages import submit as submitting
+from allocator.pages.names import Names
+from budgets.access import Action, can
+from clusters.models import Pool
+from config.clock import now
+from workloads.forms import JobForm
+from workloads.models import Job
+
+SENT_BEFORE = gettext_lazy(
+    "This form was sent before, as job %(number)s, and asked for something else then. Send it "
+    "again to submit this as another job."
+)
+
+
+@require_safe
+@login_required
+@conditional_page
+def jobs(request: HttpRequest) -> HttpResponse:
+    """The list, or, asked by htmx, its live part."""
+    page = lists.page(request.user, now=now(), query=request.GET)
+    part = request.headers.get("HX-Request")
+    context = {"page": page, "kinds": Job.Kind.choices}
+    return render(request, "workloads/_jobs.html" if part else "workloads/jobs.html", context)
+
+
+@login_required
+def new(request: HttpRequest) -> HttpResponse:
+    """The form; sent, it submits. The same form sent twice submits once, by its key."""
+    form = _form(request)
+    if request.method == "POST" and form.is_valid():
+        job = _submit(request, form)
+        if job is not None:
+            messages.success(request, _("Submitted. This page follows it to its end."))
+            return redirect("job", pk=job.pk)
+    return render(request, "workloads/new.html", {"form": form, "quote": _quote(form)})
+
+
+@require_POST
+@login_required
+def quote(request: HttpRequest) -> HttpResponse:
+    """What the job in the form would cost, asked while it is filled in."""
+    return render(request, "workloads/_quote.html", {"quote": _quote(_form(request))})
+
+
+@require_safe
+@login_required
+@conditional_page
+def job(request: HttpRequest, pk: int) -> HttpResponse:
+    """One job, or, asked by htmx, its live part."""
+    page = pages.page(request.user, pk, now=now())
+    part = request.headers.get("HX-Request")
+    return render(request, "workloads/_job.html" if part else "workloads/job.html", {"page": page})
+
+
+@require_POST
+@login_required
+def cancel(request: HttpRequest, pk: int) -> HttpResponse:
+    """Cancel a job: at once while it waits, by the next cycle while it runs."""
+    user = cast(User, request.user)
+    found = pages.find(user, pk)
+    if not found.has_ended and found.cancel_requested_at is None:
+        if not pages.may_cancel(Names.load(user), user, found):
+            raise PermissionDenied
+        ended = admission.cancel(job=found, by=user, now=now()).has_ended
+        text = _("Cancelled.") if ended else _("Its run is stopped by the next cycle.")
+        messages.success(request, text)
+    return redirect("job", pk=pk)
+
+
+@require_safe
+@login_required
+def charges(request: HttpRequest, pk: int) -> HttpResponse:
+    """All charges of a job as CSV, in integers: GPU-seconds and milli-GPU-seconds."""
+    found = pages.find(request.user, pk)
+    response = HttpResponse(content_type="text/csv; charset=utf-8")
+    response["Content-Disposition"] = f'attachment; filename="job-{pk}-charges.csv"'
+    writer = csv.writer(response)
+    writer.writerow(pages.CHARGE_COLUMNS)
+    writer.writerows(pages.charge_rows(found))
+    return response
+
+
+def _form(request: HttpRequest) -> JobForm:
+    data = request.POST if request.method == "POST" else None
+    leaves = submitting.leaves(request.user, now=now())
+    if not leaves:
+        raise PermissionDenied
+    start = {"budget": request.GET.get("budget", leaves[0].path)}
+    return JobForm(data, leaves=leaves, pools=Pool.objects.all(), initial=start)
+
+
+def _submit(request: HttpRequest, form: JobForm) -> Job | None:
+    """Submit what the form says; refused, it shows at the fields why, and nothing is lost."""
+    user, spec, budget = cast(User, request.user), form.job_spec(), form.chosen
+    if budget is None or not can(user, Action.SUBMIT, budget):
+        raise PermissionDenied
+    unseen = set(spec.dependencies) - submitting.visible_job_ids(user, spec.dependencies)
+    if unseen:
+        sentence = _("There is no job %(number)s, or none that you may see.")
+        form.add_error("dependencies", sentence % {"number": min(unseen)})
+        return None
+    try:
+        return admission.submit(budget=budget, user=user, spec=spec, now=now())
+    except admission.AdmissionError as error:
+        form.take(error.problems)
+    except admission.KeyReused as error:
+        form.renew_key()
+        form.add_error(None, SENT_BEFORE % {"number": error.job.pk})
+    return None
+
+
+def _quote(form: JobForm) -> submitting.Quote | None:
+    if not form.is_bound:
+        return None
+    form.is_valid()
+    budget = form.chosen
+    if budget is None or form.errors.keys() & {"gpus", "profile", "kind", "pools"}:
+        return None
+    return submitting.quote(budget=budget, spec=form.job_spec(), now=now())
