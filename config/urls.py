@@ -6,6 +6,7 @@ from django.urls import URLPattern, URLResolver, include, path, re_path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from allocator import api as allocator
+from allocator import views as cluster_pages
 from budgets import api as budgets
 from budgets import views as budget_pages
 from clusters import api as clusters
@@ -15,6 +16,7 @@ from config.healthz import healthz
 from ledger import api as ledger
 from ledger import views as ledger_pages
 from workloads import api as workloads
+from workloads import views as job_pages
 
 # --- API ----------------------------------------------------------------------------------------
 
@@ -59,6 +61,15 @@ pages: list[URLPattern | URLResolver] = [
         budget_pages.decide,
         name="change-set",
     ),
+    path("", cluster_pages.overview, name="overview"),
+    path("jobs", job_pages.jobs, name="jobs"),
+    path("jobs/new", job_pages.new, name="job-new"),
+    path("jobs/quote", job_pages.quote, name="job-quote"),
+    path("jobs/<int:pk>", job_pages.job, name="job"),
+    path("jobs/<int:pk>/cancel", job_pages.cancel, name="job-cancel"),
+    path("jobs/<int:pk>/charges.csv", job_pages.charges, name="job-charges"),
+    path("plan", cluster_pages.plan, name="plan"),
+    path("plan.json", cluster_pages.plan_data, name="plan-data"),
 ]
 
 # --- Operations ---------------------------------------------------------------------------------
