@@ -18,7 +18,7 @@ from allocator.models import Cycle
 from allocator.reading import Bar, PlanView
 from budgets.access import Standing, standing
 from budgets.models import Budget
-from config.clock import now
+from config import clock
 from config.fields import Instant
 
 # What a list of cycles does not need: hundreds of kilobytes each.
@@ -86,7 +86,7 @@ class Plan(APIView):
             raise Http404("No cycle has committed a plan yet: the first tick makes one.")
         view = reading.plan_view(cycle)
         found = {
-            "now": now(),
+            "now": clock.now(),
             "cycle": cycle,
             "horizon_end": view.horizon_end,
             "nodes": view.nodes,

@@ -3,14 +3,17 @@
 Pages and the API both come here. They ask `budgets.access` first whether someone may.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
+from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
 
 from allocator import requests
 from budgets import services as budgets
+from budgets import shares as reads
 from budgets.models import Budget, ChangeSet
 from clusters.models import Pool
 from ledger import services as ledger
@@ -60,3 +63,39 @@ def approve(*, change_set: ChangeSet, by: User, now: datetime) -> ChangeSet:
         ledger.apply_change_set(change_set=approved, now=now)
         requests.replan("shares")
     return approved
+
+
+def create_budget(*, parent: Budget, now: datetime, **asked: Any) -> Budget:
+    """Create a budget, with its grants; arguments and refusals as `budgets.services` has them."""
+    with _with_grants(parent, now=now):
+        return budgets.create_budget(parent=parent, now=now, **asked)
+
+
+def archive_budget(*, budget: Budget, now: datetime, **asked: Any) -> Budget:
+    """Archive a budget; what its share was still worth goes back."""
+    with _with_grants(budget.parent, now=now):
+        return budgets.archive_budget(budget=budget, now=now, **asked)
+
+
+def reactivate_budget(*, budget: Budget, now: datetime, **asked: Any) -> Budget:
+    """Put an archived budget back, with grants for the rest of the period."""
+    with _with_grants(budget.parent, now=now):
+        return budgets.reactivate_budget(budget=budget, now=now, **asked)
+
+
+def move_budget(*, budget: Budget, to: Budget, now: datetime, **asked: Any) -> Budget:
+    """Move a budget with all below it; its grants follow its new share."""
+    with _with_grants(budget.parent, to, now=now):
+        return budgets.move_budget(budget=budget, to=to, now=now, **asked)
+
+
+@contextmanager
+def _with_grants(*parents: Budget | None, now: datetime) -> Iterator[None]:
+    """Change the tree, then write the grants that the parents' new sets move, and replan."""
+    with transaction.atomic():
+        yield
+        for parent in parents:
+            newest = reads.head(parent) if parent else None
+            if newest is not None:
+                ledger.apply_change_set(change_set=newest, now=now)
+        requests.replan("shares")

@@ -11,7 +11,7 @@ from rest_framework.views import APIView
 from clusters import services as clusters
 from clusters import states
 from clusters.models import Drain, GpuState, Node, Pool
-from config.clock import now
+from config import clock
 from config.fields import Instant
 
 
@@ -51,7 +51,7 @@ class Nodes(APIView):
 
     @extend_schema(responses=NodeOut(many=True))
     def get(self, request: Request) -> Response:
-        at = now()
+        at = clock.now()
         nodes = clusters.active_nodes(at=at)
         down = clusters.nodes_down(at=at)
         last = states.last_gpu_states(at=at)
@@ -65,7 +65,7 @@ class Pools(APIView):
 
     @extend_schema(responses=PoolOut(many=True))
     def get(self, request: Request) -> Response:
-        at = now()
+        at = clock.now()
         nodes, rates = clusters.active_nodes(at=at), clusters.rates(at=at)
         pools = Pool.objects.select_related("cluster")
         rows = [_pool(pool, [n for n in nodes if n.pool_id == pool.pk], rates) for pool in pools]

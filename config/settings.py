@@ -179,6 +179,7 @@ SPECTACULAR_SETTINGS = {
     "COMPONENT_SPLIT_REQUEST": True,
     "ENUM_NAME_OVERRIDES": {
         "JobKind": "workloads.models.Job.Kind",
+        "RoleKind": "budgets.models.Role.Kind",
         "JobState": "workloads.models.Job.State",
         "RunState": "workloads.models.Run.State",
         "CycleKind": "allocator.models.Cycle.Kind",

@@ -13,7 +13,7 @@ from rest_framework.views import APIView
 
 from budgets.access import get_budget_or_404
 from budgets.periods import active
-from config.clock import now
+from config import clock
 from config.fields import Instant, Strict
 from ledger import reports
 from ledger.instants import LedgerError
@@ -87,7 +87,7 @@ class Burn(APIView):
         budget = get_budget_or_404(request.user, path)
         asked = BurnQuery(data=request.query_params)
         asked.is_valid(raise_exception=True)
-        at = now()
+        at = clock.now()
         try:
             start, end = _interval(asked.validated_data, at)
             report = reports.burn_report(

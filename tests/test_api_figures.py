@@ -8,6 +8,7 @@ from django.test.utils import CaptureQueriesContext
 
 from allocator import cycle
 from budgets import periods
+from config import clock
 from ledger import reports
 from ledger import services as ledger
 from tests import factories as make
@@ -21,9 +22,7 @@ PETREL = "orlo/science/petrel"
 @pytest.fixture(autouse=True)
 def _at(monkeypatch):
     """Every request comes six timesteps after the start."""
-    for module in ("budgets.api", "clusters.api", "workloads.api.views", "allocator.api"):
-        monkeypatch.setattr(f"{module}.now", lambda: T0 + 6 * STEP)
-    monkeypatch.setattr("ledger.api.now", lambda: T0 + 6 * STEP)
+    monkeypatch.setattr(clock, "now", lambda: T0 + 6 * STEP)
 
 
 @pytest.fixture

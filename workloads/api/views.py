@@ -15,7 +15,7 @@ from rest_framework.views import APIView
 from allocator import admission
 from budgets.access import Action, Standing, standing, visible, visible_q
 from budgets.models import Budget
-from config.clock import now
+from config import clock
 from config.fields import Text
 from config.problems import Conflict
 from workloads.api import rows
@@ -65,7 +65,7 @@ class Jobs(ListAPIView[Job]):
         _check_dependencies(user, spec)
         known = rows.by_key(user, spec.idempotency_key)
         try:
-            job = admission.submit(budget=budget, user=user, spec=spec, now=now())
+            job = admission.submit(budget=budget, user=user, spec=spec, now=clock.now())
         except admission.AdmissionError as error:
             raise ValidationError(
                 {name: [text] for name, text in error.problems.items()}
@@ -94,7 +94,7 @@ class CancelJob(APIView):
             raise PermissionDenied(
                 "You may cancel your own jobs; ask the budget's manager for others'."
             )
-        admission.cancel(job=job, by=user, now=now())
+        admission.cancel(job=job, by=user, now=clock.now())
         return _detail(request, pk)
 
 
@@ -112,7 +112,7 @@ def _job(request: Request, pk: int) -> Job:
 
 def _detail(request: Request, pk: int, status: int = 200) -> Response:
     job = rows.for_detail(Job.objects.all()).get(pk=pk)
-    context = {"held": standing(request.user), "now": now()}
+    context = {"held": standing(request.user), "now": clock.now()}
     return Response(JobDetailOut(job, context=context).data, status=status)
 
 

@@ -1,0 +1,161 @@
+"""Changes of shares: listed, proposed, approved, declined."""
+
+from typing import Any
+
+from django.http import Http404
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+from rest_framework.generics import GenericAPIView, ListAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from allocator import steering
+from budgets import services
+from budgets.access import Action, get_budget_or_404, visible_q
+from budgets.api.common import answered, person, require
+from budgets.models import WHOLE, Budget, ChangeSet
+from clusters.models import Pool
+from config import clock
+from config.fields import Instant, Integer, Strict, Text
+
+
+class ChangeSetOut(serializers.ModelSerializer[ChangeSet]):
+    """Shares by the child's slug, in thousandths of a percent."""
+
+    parent = serializers.CharField(source="parent.path")  # type: ignore[assignment]  # as above
+    author = serializers.CharField(source="author.username")
+    decided_by = serializers.CharField(source="decided_by.username", default=None, allow_null=True)
+    created_at = Instant()
+    effective_at = Instant()
+    decided_at = Instant(allow_null=True)
+    shares = serializers.SerializerMethodField()
+    overrides = serializers.SerializerMethodField()
+
+    class Meta:
+        model = ChangeSet
+        fields = (
+            *("id", "parent", "version", "status", "reason", "author", "created_at"),
+            *("effective_at", "decided_by", "decided_at", "shares", "overrides"),
+        )
+
+    def get_shares(self, change_set: ChangeSet) -> dict[str, int]:
+        rows = change_set.shares.all()
+        return {_key(change_set, r.budget): r.thousandths for r in rows if r.pool is None}
+
+    def get_overrides(self, change_set: ChangeSet) -> dict[str, dict[str, int]]:
+        found: dict[str, dict[str, int]] = {}
+        for row in change_set.shares.all():
+            if row.pool is not None:
+                pools = found.setdefault(_key(change_set, row.budget), {})
+                pools[row.pool.slug] = row.thousandths
+        return found
+
+
+class ChangeSetIn(Strict):
+    """New shares of all active children of one budget."""
+
+    shares = serializers.DictField(child=Integer(max_value=WHOLE))
+    overrides = serializers.DictField(
+        child=serializers.DictField(child=Integer(max_value=WHOLE)), default=dict
+    )
+    reason = Text(max_length=2000)
+    base_version = Integer()
+    effective_at = Instant(required=False, help_text="Now, if left out")
+
+
+class ChangeSets(ListAPIView[ChangeSet]):
+    """The changes of one budget's children's shares, the newest first; and new proposals."""
+
+    serializer_class = ChangeSetOut
+    filter_backends = ()
+
+    def get_queryset(self) -> Any:
+        if getattr(self, "swagger_fake_view", False):
+            return ChangeSet.objects.none()
+        budget = get_budget_or_404(self.request.user, self.kwargs["path"])
+        return _change_sets().filter(parent=budget).order_by("-version", "-pk")
+
+    @extend_schema(request=ChangeSetIn, responses={201: ChangeSetOut})
+    def post(self, request: Request, path: str) -> Response:
+        """Propose a whole new vector; one who may approves it."""
+        parent = get_budget_or_404(request.user, path)
+        require(request, Action.PROPOSE_SHARES, parent)
+        asked = ChangeSetIn(data=request.data)
+        asked.is_valid(raise_exception=True)
+        given, at = asked.validated_data, clock.now()
+        children = services.children_by_slug(parent, [*given["shares"], *given["overrides"]])
+        pools = {pool.slug: pool for pool in Pool.objects.all()}
+        with answered():
+            change_set = steering.change_shares(
+                parent=parent,
+                shares={children[slug]: share for slug, share in given["shares"].items()},
+                overrides=_overrides(given["overrides"], children, pools),
+                reason=given["reason"],
+                author=person(request),
+                base_version=given["base_version"],
+                effective_at=given.get("effective_at"),
+                approve_at_once=False,
+                now=at,
+            )
+        return Response(ChangeSetOut(change_set).data, status=201)
+
+
+class _Decision(GenericAPIView[ChangeSet]):
+    """A change set whose parent's shares the person may edit."""
+
+    serializer_class = ChangeSetOut
+
+    def found(self, request: Request, pk: int) -> ChangeSet:
+        seen = _change_sets().filter(visible_q(request.user, "parent__"))
+        change_set = seen.filter(pk=pk).first()
+        if change_set is None:
+            raise Http404("There is no such change set, or none that you may see.")
+        require(request, Action.EDIT_SHARES, change_set.parent)
+        return change_set
+
+
+class ApproveChangeSet(_Decision):
+    """Put a proposal in force, with the grants it moves."""
+
+    @extend_schema(request=None, responses=ChangeSetOut)
+    def post(self, request: Request, pk: int) -> Response:
+        change_set = self.found(request, pk)
+        with answered():
+            steering.approve(change_set=change_set, by=person(request), now=clock.now())
+        return Response(ChangeSetOut(_change_sets().get(pk=pk)).data)
+
+
+class DeclineChangeSet(_Decision):
+    """Turn a proposal down."""
+
+    @extend_schema(request=None, responses=ChangeSetOut)
+    def post(self, request: Request, pk: int) -> Response:
+        change_set = self.found(request, pk)
+        services.decline(change_set=change_set, by=person(request), now=clock.now())
+        return Response(ChangeSetOut(_change_sets().get(pk=pk)).data)
+
+
+def _change_sets() -> Any:
+    related = ChangeSet.objects.select_related("parent", "author", "decided_by")
+    return related.prefetch_related("shares__budget", "shares__pool")
+
+
+def _key(change_set: ChangeSet, child: Budget) -> str:
+    """The child's slug; the whole path of one that has moved elsewhere since."""
+    return child.slug if child.parent_id == change_set.parent_id else child.path
+
+
+def _overrides(
+    given: dict[str, dict[str, int]], children: dict[str, Budget], pools: dict[str, Pool]
+) -> dict[tuple[Budget, Pool], int]:
+    found = {}
+    for slug, by_pool in given.items():
+        for pool, share in by_pool.items():
+            if pool not in pools:
+                known = ", ".join(pools) or "none yet"
+                raise ValidationError(
+                    {"overrides": [f"There is no pool {pool!r}: choose from {known}."]}
+                )
+            found[children[slug], pools[pool]] = share
+    return found

@@ -1,0 +1,134 @@
+"""Who is asking, tokens, and roles."""
+
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.http import Http404
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.authtoken.models import Token
+from rest_framework.authtoken.views import ObtainAuthToken
+from rest_framework.exceptions import PermissionDenied, ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.throttling import AnonRateThrottle
+from rest_framework.views import APIView
+
+from budgets.access import get_budget_or_404, standing
+from budgets.api.common import person
+from budgets.models import Budget, Role
+from budgets.services import give_role, take_role
+from config.fields import Strict, Text
+from config.parsers import BoundedJSONParser
+
+
+class MeOut(serializers.Serializer[Any]):
+    username = serializers.CharField()
+    name = serializers.CharField()
+    is_superuser = serializers.BooleanField()
+    roles = serializers.DictField(child=serializers.CharField(), help_text="Role by budget path")
+
+
+class Me(APIView):
+    """Who is asking, and in which budgets they have a role."""
+
+    @extend_schema(responses=MeOut)
+    def get(self, request: Request) -> Response:
+        user = person(request)
+        return Response(
+            {
+                "username": user.username,
+                "name": user.get_full_name(),
+                "is_superuser": user.is_superuser,
+                "roles": {path: str(kind) for path, kind in standing(user).roles},
+            }
+        )
+
+
+class TokenIn(Strict):
+    username = Text(max_length=150)
+    password = Text(max_length=1000)
+
+
+class TokenOut(serializers.Serializer[Any]):
+    token = serializers.CharField()
+
+
+class SignInForToken(ObtainAuthToken):
+    """A token for scripts: send it as `Authorization: Token …`. It is one's own until revoked."""
+
+    throttle_classes = (AnonRateThrottle,)
+    parser_classes = (BoundedJSONParser,)
+
+    @extend_schema(request=TokenIn, responses=TokenOut, auth=[])
+    def post(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        TokenIn(data=request.data).is_valid(raise_exception=True)
+        checked = self.get_serializer(data=request.data)
+        checked.is_valid(raise_exception=True)
+        token, _ = Token.objects.get_or_create(user=checked.validated_data["user"])
+        return Response({"token": token.key})
+
+
+class RoleOut(serializers.ModelSerializer[Role]):
+    username = serializers.CharField(source="user.username")
+
+    class Meta:
+        model = Role
+        fields = ("username", "kind")
+
+
+class RoleIn(Strict):
+    username = Text(max_length=150)
+    kind = serializers.ChoiceField(choices=Role.Kind.choices)
+
+
+class Roles(APIView):
+    """Who has a role in this very budget; it holds in all below it too."""
+
+    @extend_schema(responses=RoleOut(many=True))
+    def get(self, request: Request, path: str) -> Response:
+        budget = get_budget_or_404(request.user, path)
+        roles = budget.roles.select_related("user").order_by("user__username")
+        return Response(RoleOut(roles, many=True).data)
+
+    @extend_schema(request=RoleIn, responses=RoleOut)
+    def post(self, request: Request, path: str) -> Response:
+        """Give someone a role here, in place of the one they had here."""
+        budget = get_budget_or_404(request.user, path)
+        asked = RoleIn(data=request.data)
+        asked.is_valid(raise_exception=True)
+        user, kind = asked.validated_data["username"], asked.validated_data["kind"]
+        found = User.objects.filter(username=user, is_active=True).first()
+        for given in {kind, *_kinds(budget, user)}:
+            _require_giving(request, given, budget)
+        if found is None:
+            raise ValidationError(
+                {"username": [f"There is nobody called {user!r}: add them first."]}
+            )
+        return Response(RoleOut(give_role(user=found, budget=budget, kind=kind)).data)
+
+
+class RoleOf(APIView):
+    """One person's role in this very budget."""
+
+    @extend_schema(request=None, responses={204: None})
+    def delete(self, request: Request, path: str, username: str) -> Response:
+        """Take the role away."""
+        budget = get_budget_or_404(request.user, path)
+        role = budget.roles.filter(user__username=username).first()
+        if role is None:
+            raise Http404(f"{username} has no role in {path} itself.")
+        _require_giving(request, role.kind, budget)
+        take_role(user=role.user, budget=budget)
+        return Response(status=204)
+
+
+def _kinds(budget: Budget, username: str) -> list[str]:
+    return list(budget.roles.filter(user__username=username).values_list("kind", flat=True))
+
+
+def _require_giving(request: Request, kind: str, budget: Budget) -> None:
+    if not standing(request.user).may_give(kind, budget.path):
+        raise PermissionDenied(
+            f"You may not give or take the role of {kind} in {budget.path}: ask who has one above."
+        )
