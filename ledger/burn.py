@@ -15,7 +15,7 @@ from budgets.periods import active
 from ledger.figures import SETTLES, by_epoch, closed_until, segment_bounds
 from ledger.instants import span, to_seconds, whole
 from ledger.membership import Membership
-from ledger.models import Entry
+from ledger.models import ClosedTimestep, Entry
 from ledger.usage import LONGEST_TIMESTEP
 from workloads.models import Job
 
@@ -212,8 +212,8 @@ def _is_below(tree: Membership, piece: Settled, budget: Budget) -> bool:
 def burn_rate(*, budget: Budget, now: datetime) -> int:
     """Return what a budget and all below it are charged per day, in milli-GPU-seconds.
 
-    Smoothed: the mean over the last seven days up to the last closed timestep, or over what there
-    is of the active period if that is less; 0 before anything was charged.
+    Smoothed: the mean over the last seven days up to the last closed timestep, or over what the
+    active period has of closed timesteps if that is less; 0 before anything was charged.
     """
     period = active(whole(now, "now"))
     window = rate_window(period, now) if period else None
@@ -225,8 +225,11 @@ def burn_rate(*, budget: Budget, now: datetime) -> int:
 
 def rate_window(period: Period, now: datetime) -> tuple[datetime, datetime] | None:
     """Return the interval that burn rates are taken over; None if nothing is closed yet."""
+    first = ClosedTimestep.objects.order_by("start").first()
+    if first is None:
+        return None
     end = min(closed_until() or now, now, period.ends_at)
-    start = max(period.starts_at, end - SMOOTHING)
+    start = max(period.starts_at, end - SMOOTHING, first.start)
     return (start, end) if start < end else None
 
 

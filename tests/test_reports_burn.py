@@ -137,10 +137,13 @@ def test_the_burn_rate_is_the_mean_of_the_last_seven_days_or_of_what_there_is(
     tern = tree["orlo/vision/tern"]
     make_period(ends_at=T1)
     assert reports.burn_rate(budget=tern, now=T0) == 0
-    run_on(tern, 2, ended_at=T0 + DAY)
-    close(48)
-    assert reports.burn_rate(budget=tern, now=T0 + DAY) == 48 * CREDIT
-    end = close(48 * 6, since=T0 + DAY)
+    start = T0 + 5 * DAY  # nothing was closed before
+    run_on(tern, 2, started_at=start, ended_at=start + DAY)
+    end = close(24, since=start)
+    assert reports.burn_rate(budget=tern, now=end) == 48 * CREDIT
+    end = close(24, since=end)
+    assert reports.burn_rate(budget=tern, now=end) == 48 * CREDIT
+    end = close(48 * 6, since=end)
     assert reports.burn_rate(budget=tree["orlo"], now=end) == 48 * CREDIT // 7
     end = close(24, since=end)  # half of the first day leaves the window
     assert reports.burn_rate(budget=tern, now=end) == 24 * CREDIT // 7
