@@ -11,13 +11,16 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.utils.translation import gettext as _
 
 from allocator.pages import shell
 from budgets import periods
-from budgets.models import Period
+from budgets.hues import Hue
+from budgets.models import Budget, Period
+from clusters.templatetags.allotment import hue
 from config.clock import now
 
 # Pages whose figures are asked for again while they are open.
@@ -50,12 +53,19 @@ def around(request: HttpRequest) -> dict[str, Any]:
         "institute": cache(shell.institute),
         "role": cache(lambda: shell.role(user)),
         "nav_counts": cache(lambda: shell.counts(user, at=now())),
-        "my_budgets": cache(lambda: shell.own_budgets(user)),
+        "my_budgets": cache(lambda: _linked(shell.own_budgets(user))),
         "period": _named(period),
     }
     if match is not None and match.url_name in LIVE:
         context["live"] = cache(lambda: _live(period))
     return context
+
+
+def _linked(budgets: list[tuple[Budget, Hue]]) -> list[dict[str, str]]:
+    return [
+        {"name": one.name, "url": reverse("budget", args=[one.path]), "hue": hue(painted)}
+        for one, painted in budgets
+    ]
 
 
 def _named(period: Period | None) -> dict[str, str] | None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import dropwhile
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -88,6 +89,7 @@ class Page:
     running: int
     waiting: int
     people: list[Role]
+    own_changes: list[Change]
     changes: list[Change]
     can_edit: bool
     can_propose: bool
@@ -102,6 +104,10 @@ class Page:
     @property
     def has_children(self) -> bool:
         return self.node is not None and not self.node.is_leaf
+
+    @property
+    def has_reserve(self) -> bool:
+        return bool(self.has_children and self.burn and self.burn.figures.reserve_mgpus > 0)
 
     @property
     def crumbs(self) -> list[Budget]:
@@ -146,7 +152,8 @@ def page(user: Person, *, path: str, now: datetime, sort: str = "") -> Page:
         running=jobs.filter(state__in=(Job.State.RUNNING, Job.State.STARTING)).count(),
         waiting=jobs.filter(state=Job.State.QUEUED).count(),
         people=_people(budget),
-        changes=changes.history([budget.pk, budget.parent_id or 0], limit=CHANGES),
+        own_changes=changes.of_child(budget, limit=CHANGES),
+        changes=changes.history([budget.pk], limit=CHANGES),
         can_edit=bool(node and node.children) and held.can(Action.EDIT_SHARES, path),
         can_propose=bool(node and node.children) and held.can(Action.PROPOSE_SHARES, path),
         can_submit=bool(node and node.is_leaf) and held.can(Action.SUBMIT, path),
@@ -197,13 +204,14 @@ def _free(burn: Burn) -> int:
 
 
 def _days(budget: Budget, period: Period | None, hue: Hue, now: datetime) -> list[Day]:
-    """Return the days of the period so far, the last one up to the last closed timestep."""
+    """Return the days of the period from the first on which anything ran."""
     if period is None or now <= period.starts_at:
         return []
     rows = reports.burn_by_day(
         budget=budget, start=period.starts_at, end=now, zone=ZoneInfo(period.time_zone)
     )
-    return [_day(row, hue) for row in rows]
+    days = [_day(row, hue) for row in rows]
+    return list(dropwhile(lambda day: not day.held_gpu_seconds, days))
 
 
 def _day(burn: DayBurn, hue: Hue) -> Day:

@@ -47,26 +47,24 @@ def burndown(user: Person, *, path: str, now: datetime) -> dict[str, Any] | None
 
 def _marks(budget: Budget, period: Period, now: datetime) -> list[dict[str, Any]]:
     """Return the changes of the budget's own share in the period, proposals dashed."""
-    if budget.parent_id is None:
-        return []
     marks = []
-    for change in changes.history([budget.parent_id], limit=MARKS):
+    for change in changes.of_child(budget, limit=MARKS):
         one = change.change_set
         inside = period.starts_at < one.effective_at < period.ends_at
         if inside and one.status in (ChangeSet.Status.APPROVED, ChangeSet.Status.PROPOSED):
             at = max(one.effective_at, now) if change.is_open else one.effective_at
             marks += [
                 {"at": _iso(at), "label": label, "draft": change.is_open}
-                for label in _labels(change, budget)
+                for label in _labels(change)
             ]
     return marks
 
 
-def _labels(change: Change, budget: Budget) -> list[str]:
+def _labels(change: Change) -> list[str]:
     return [
         f"#{change.change_set.pk} {_percent(move.before)} → {_percent(move.after)}"
         for move in change.moves
-        if move.name == budget.name and not move.pool
+        if not move.pool
     ]
 
 

@@ -1,15 +1,15 @@
 """Changes of shares as people read them: who, when, why, and what was before and after."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
 
 from django.contrib.auth.models import User
 from django.db.models import Q
 
-from budgets.models import WHOLE, ChangeSet, Share
+from budgets.models import WHOLE, Budget, ChangeSet, Share
 
 Status = ChangeSet.Status
+FAR = 4  # how many times as many sets are looked at for those that move one child
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,7 @@ class Move:
     `pool` is set where the share is of one pool alone, and then None says "as overall".
     """
 
+    budget_id: int
     name: str
     before: int | None
     after: int | None
@@ -67,16 +68,14 @@ def first_name(user: User) -> str:
     return user.first_name or user.username
 
 
-def history(
-    parent_ids: Iterable[int], *, limit: int, before: datetime | None = None
-) -> list[Change]:
+def history(parent_ids: Iterable[int], *, limit: int, child: Budget | None = None) -> list[Change]:
     """Return the newest proposals and changes of these budgets' children. Five queries.
 
-    Drafts are their author's own and left out; with `before`, only what was written earlier.
+    Drafts are their author's own and left out; with `child`, only sets that name it.
     """
     sets = ChangeSet.objects.filter(parent_id__in=list(parent_ids)).exclude(status=Status.DRAFT)
-    if before is not None:
-        sets = sets.filter(created_at__lt=before)
+    if child is not None:
+        sets = sets.filter(shares__budget=child, shares__pool=None)
     related = sets.select_related("parent", "author", "decided_by")
     newest = list(
         related.prefetch_related("shares__budget", "shares__pool").order_by("-created_at", "-pk")[
@@ -85,6 +84,22 @@ def history(
     )
     bases = _bases(newest)
     return [_change(one, bases.get((one.parent_id, one.version - 1))) for one in newest]
+
+
+def of_child(budget: Budget, *, limit: int) -> list[Change]:
+    """Return the newest changes of one budget's own share, with nothing of its siblings'."""
+    if budget.parent_id is None:
+        return []
+    own = [
+        replace(
+            change,
+            moves=tuple(move for move in change.moves if move.budget_id == budget.pk),
+            rest_before=0,
+            rest_after=0,
+        )
+        for change in history([budget.parent_id], limit=limit * FAR, child=budget)
+    ]
+    return [change for change in own if change.moves][:limit]
 
 
 def _bases(sets: Iterable[ChangeSet]) -> dict[tuple[int, int], ChangeSet]:
@@ -109,7 +124,8 @@ def _change(change_set: ChangeSet, base: ChangeSet | None) -> Change:
         becomes = new.thousandths if new else None
         row = new or old
         if was != becomes and row is not None:
-            moves.append(Move(row.budget.name, was, becomes, row.pool.name if row.pool else ""))
+            pool = row.pool.name if row.pool else ""
+            moves.append(Move(row.budget_id, row.budget.name, was, becomes, pool))
     return Change(change_set, tuple(moves), _rest(before.values()), _rest(after.values()))
 
 

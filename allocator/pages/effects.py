@@ -14,7 +14,7 @@ from ledger import reports
 from ledger.reports import Figures
 
 DAY = 86_400
-DEEPEST = 4
+DEEPEST = 3
 Trees = Mapping[int | None, Mapping[int, TreeNode]]
 
 
@@ -53,7 +53,7 @@ class Effect:
     @property
     def css(self) -> str:
         """Class that indents it among what is below the parent."""
-        return f"d{min(self.depth, DEEPEST)}"
+        return f"d{min(self.depth - 1, DEEPEST)}"
 
 
 def worths(*, period: Period | None, at: datetime) -> list[Worth]:

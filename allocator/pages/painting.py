@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 WIDTH, HEIGHT = 300.0, 560.0
 GAP = 1.0
 # A name needs so much space, its number so much more; both in units of the picture.
-LETTER, MARGIN, LINE = 7.0, 12.0, 18.0
+LETTER, MARGIN, LINE, NUMBER = 6.6, 12.0, 18.0, 48.0
 
 
 @dataclass(frozen=True)
@@ -36,18 +36,23 @@ class Tile:
     name_y: str
     part_y: str
     has_name: bool
-    has_part: bool
+    has_part: bool  # on a line of its own
+    has_part_beside: bool
 
 
 def tiles(lines: Sequence[Line], elapsed: int | None) -> list[Tile]:
-    """Return the tiles of all leaves and reserves, each inside its parent's rectangle."""
+    """Return the tiles of all leaves and reserves, each inside its parent's rectangle.
+
+    One tile alone compares with nothing, so there is none then.
+    """
     tops = [line for line in lines if line.parent_row is None]
     boxes = squarify([line.effective for line in tops], Box(1, 1, WIDTH - 2, HEIGHT - 2))
-    return [
+    found = [
         tile
         for top, box in zip(tops, boxes, strict=True)
         for tile in _inside(top, box, lines, elapsed)
     ]
+    return found if len(found) > 1 else []
 
 
 def _inside(line: Line, box: Box, lines: Sequence[Line], elapsed: int | None) -> Iterator[Tile]:
@@ -64,7 +69,11 @@ def _inside(line: Line, box: Box, lines: Sequence[Line], elapsed: int | None) ->
 def _tile(line: Line, box: Box, elapsed: int | None) -> Tile:
     settled = min(WHOLE, max(0, (line.burn.settled_part if line.burn else 0) or 0))
     filled = box.height * settled / WHOLE
-    wide = len(line.budget.name) * LETTER + MARGIN <= box.width
+    name = len(line.budget.name) * LETTER
+    named = not line.is_reserve and name + MARGIN <= box.width and box.height >= LINE
+    mark = None if elapsed is None else box.height * (1 - elapsed / WHOLE)
+    # The dashed line would strike the number out.
+    below = box.height >= 2 * LINE and box.width >= NUMBER and not (mark and LINE < mark < 2 * LINE)
     return Tile(
         line=line,
         hue=line.hue,
@@ -74,12 +83,13 @@ def _tile(line: Line, box: Box, elapsed: int | None) -> Tile:
         height=_svg(box.height),
         fill_y=_svg(box.y + box.height - filled),
         fill_height=_svg(filled),
-        elapsed_y="" if elapsed is None else _svg(box.y + box.height * (1 - elapsed / WHOLE)),
+        elapsed_y="" if mark is None else _svg(box.y + mark),
         text_x=_svg(box.x + 6),
         name_y=_svg(box.y + 16),
         part_y=_svg(box.y + 31),
-        has_name=not line.is_reserve and wide and box.height >= LINE,
-        has_part=not line.is_reserve and wide and box.height >= 2 * LINE and box.width >= 48,
+        has_name=named,
+        has_part=named and below,
+        has_part_beside=named and not below and name + MARGIN + NUMBER <= box.width,
     )
 
 

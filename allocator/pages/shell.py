@@ -1,13 +1,13 @@
 """The facts around every page: the organisation's name, the reader's role, what waits."""
 
 from datetime import datetime, timedelta
-from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.utils.translation import gettext as _
 
 from budgets import hues
 from budgets.access import RANK, Kind, Person, standing, visible, visible_q
+from budgets.hues import Hue
 from budgets.models import Budget, Period, Role
 from clusters import services as clusters
 from ledger import figures
@@ -40,17 +40,14 @@ def counts(user: Person, *, at: datetime) -> dict[str, int]:
     return {"jobs": waiting.count(), "nodes": nodes}
 
 
-def own_budgets(user: Person) -> list[dict[str, Any]]:
-    """Return the topmost budgets the reader may see, a few of them."""
+def own_budgets(user: Person) -> list[tuple[Budget, Hue]]:
+    """Return the budgets that the reader has a role in, a few of them."""
     if standing(user).everything:
         own = visible(user).filter(parent=None)
     else:
         own = visible(user).filter(roles__user_id=user.pk).distinct()
     painted = hues.of_budgets()
-    return [
-        {"name": budget.name, "path": budget.path, "hue": painted[budget.path]}
-        for budget in own.order_by("path")[:SHOWN]
-    ]
+    return [(budget, painted[budget.path]) for budget in own.order_by("path")[:SHOWN]]
 
 
 def day_of(period: Period, at: datetime) -> tuple[int, int]:

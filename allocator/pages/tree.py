@@ -1,7 +1,7 @@
 """The tree of budgets: who is entitled to what, and who keeps to it; one line a budget."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -65,6 +65,10 @@ class Page:
     changes: list[Change]
     editable: Budget | None
 
+    @property
+    def has_aside(self) -> bool:
+        return bool(self.tiles or self.changes)
+
 
 def page(
     user: Person,
@@ -120,7 +124,8 @@ def page(
 def children(held: Standing, *, budget: Budget, now: datetime, sort: str = "") -> list[Line]:
     """Return the lines of a budget's children and its reserve, as the tree has them."""
     lines = list(_Reader(held, now, periods.active(now), None).lines())
-    return _sorted([line for line in lines if line.parent_row == budget.pk], sort)
+    below = [replace(line, level=1) for line in lines if line.parent_row == budget.pk]
+    return _sorted(below, sort)
 
 
 def _may_edit(held: Standing, line: Line) -> bool:
