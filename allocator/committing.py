@@ -52,8 +52,8 @@ class _Commit:
         self.at = taken.at
         self.boundary = taken.origin + timesteps.step()
         self.by_victim = {p.victim: p for p in result.preemptions if p.timestep == 0}
-        # What services are given in this commit; at a replan, what the tick has given them stays.
-        self.funded_gpus = {} if self.at == taken.origin else _funded_now(taken)
+        # What services are given in this commit; later in a timestep, what they have stays.
+        self.funded_gpus = _funded_now(taken) if taken.settled else {}
         self.promised_mgpus: dict[int, int] = defaultdict(int)  # by budget
 
     def write(self, refused: dict[int, ledger.HoldResult]) -> None:
@@ -150,7 +150,7 @@ class _Commit:
         for holding in held:
             masks[holding.node_id] = masks.get(holding.node_id, 0) | holding.mask
         same = masks == {node.pk: mask for node, mask in self.taken.blocks(gpus)}
-        if same and self.at > self.taken.origin:
+        if same and self.taken.settled:
             return
         wanted = sorted([b.node.pk, b.mask, b.funded] for b in self._funded_blocks(job, gpus))
         if wanted != sorted([h.node_id, h.mask, h.funded] for h in held):

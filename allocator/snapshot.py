@@ -14,6 +14,7 @@ from django.conf import settings
 
 from allocator import alarms, entitlements, timesteps
 from allocator.core import problem as core
+from allocator.models import Cycle
 from allocator.weights import urgency_factors, weight
 from budgets import shares
 from clusters import services as clusters
@@ -46,6 +47,7 @@ class Snapshot:
     excluded: list[Excluded] = field(default_factory=list)
     relaxed: list[str] = field(default_factory=list)
     version: int = 0
+    settled: bool = False  # an earlier cycle was committed in this timestep
     tree: dict[int, shares.TreeNode] = field(default_factory=dict)
     healthy: dict[str, int] = field(default_factory=dict)  # GPUs by pool
 
@@ -96,6 +98,8 @@ class _Builder:
         self.origin = timesteps.floor(at)
         self.step = timesteps.step()
         self.horizon: int = settings.HORIZON_TIMESTEPS
+        committed = Cycle.objects.filter(at__gte=self.origin, status=Cycle.Status.COMMITTED)
+        self.settled = committed.exists()
         # A cluster that can't be reached is not planned: what runs there goes on.
         self.unreachable = alarms.unreachable()
         live = Run.objects.filter(state__in=Run.LIVE).select_related("pool")
@@ -180,6 +184,7 @@ class _Builder:
             excluded=self.excluded,
             relaxed=self.relaxed,
             version=version,
+            settled=self.settled,
             tree=self.tree,
             healthy=self._healthy(),
         )
@@ -305,17 +310,16 @@ class _Builder:
     def _feasible_demand(self, job: Job, demand: list[int], held: int) -> list[int]:
         """A service sheds at most its swap cap, and within a timestep it does not change.
 
-        Demand below what the cap lets it shed is raised to that; at a replan the present
-        timestep's set stands as the tick made it.
+        Demand below what the cap lets it shed is raised to that; once a cycle was committed in
+        the present timestep, its set stands as that one made it.
         """
         cap = job.service.swap_cap
-        frozen = self.at > self.origin
-        least = held if frozen else held - cap
+        least = held if self.settled else held - cap
         relaxed = []
         for gpus in demand:
             relaxed.append(max(gpus, least))
             least -= cap
-        if frozen:
+        if self.settled:
             relaxed[0] = held
         elif relaxed != demand:
             self.relaxed.append(f"{job.name} sheds at most {cap} GPUs a timestep from {held}.")
@@ -365,7 +369,7 @@ class _Builder:
                 for h in self.runs[job.pk].holdings.all()
                 if h.node_id == node_id and h.ended_at is None
             )
-            frozen = 1 if self.at > self.origin else 0
+            frozen = 1 if self.settled else 0
             if there:
                 latest = max(latest, -(-there // job.service.swap_cap) - 1 + frozen)
         return latest

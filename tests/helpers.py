@@ -100,6 +100,7 @@ class Institute:
             self.check(at=one.at)
             made.append(one)
         assert not Alarm.objects.filter(cleared_at=None).exists()
+        assert_reconciled()
         return made
 
 
@@ -153,6 +154,15 @@ def arrival(at: datetime, happen: Any, *args: Any, **kwargs: Any) -> playing.Arr
 
 def seconds(start: datetime, end: datetime) -> int:
     return int((end - start).total_seconds())
+
+
+def assert_reconciled() -> None:
+    """Assert that the ledger's own proof finds nothing either."""
+    first, last = ClosedTimestep.objects.order_by("start").first(), ClosedTimestep.objects.last()
+    if first is None or last is None:
+        return
+    assert reports.differences(start=first.start, end=last.end) == []
+    assert reports.entry_problems(start=first.start, end=last.end) == []
 
 
 # --- What must hold ------------------------------------------------------------------------------

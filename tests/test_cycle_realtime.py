@@ -183,3 +183,22 @@ def test_a_service_that_restarts_within_a_timestep_sets_aside_anew():
     rival = place.submit(place.tern, at=fault + MINUTE, gpus=4, minimum_runtime_s=2000)
     assert not rival.funded, "4 GPUs for 2,000 s are 2.2 credits, and 1.7 of the 3 are set aside"
     place.play(fault + MINUTE, T0 + HOUR)
+
+
+def test_a_tick_that_is_late_follows_the_demand_all_the_same(place):
+    job = place.serve(place.tern, profile=(2, 4, 4, 1) * 6)
+    late = timedelta(seconds=7)
+    for n in range(8):
+        place.cycle(T0 + n * TIMESTEP + late)
+    assert [held(job, T0 + n * TIMESTEP + late) for n in range(8)] == [2, 2, 4, 4, 4, 4, 1, 1]
+    holds = Entry.objects.filter(kind="hold", job=job, at=T0 + HOUR + late)
+    assert [e.amount_mgpus for e in holds] == [4 * 1793 * 1000], "the rest of the timestep"
+
+
+def test_a_service_moves_once_in_a_timestep_however_many_cycles_it_has(place):
+    job = place.serve(place.tern, profile=(6, 0) * 12, swap_cap=2)
+    place.cycle(T0)
+    before = held(job, T0)
+    for at in (T0 + TIMESTEP, T0 + TIMESTEP, T0 + TIMESTEP + MINUTE):
+        place.cycle(at)
+    assert before - held(job, T0 + TIMESTEP + MINUTE) == 2
