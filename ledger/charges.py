@@ -43,15 +43,17 @@ def close_timestep(*, start: datetime, end: datetime, parked: Parked, now: datet
 
 def _close(start: datetime, end: datetime, parked: Parked, now: datetime) -> bool:
     # Rows of runs before the ledger's lock, as whoever ends a run takes them.
-    ids = sorted({stay.run_id for stay in load_stays(start, end)})
-    runs = Run.objects.select_for_update(no_key=True).order_by("pk").in_bulk(ids)
+    ids = {stay.run_id for stay in load_stays(start, end)}
+    runs = Run.objects.select_for_update(no_key=True).filter(pk__in=ids).order_by("pk")
+    list(runs.values_list("pk"))
     lock_ledger()
     if ClosedTimestep.objects.filter(start=start).exists():
         return False
     _refuse_a_gap(start)
     held = segments(start=start, end=end)
     charges = list(_charges(held, parked, start, now))
-    over = [run for run in runs.values() if run.ended_at is not None and run.ended_at <= end]
+    # Also a run that ended as the timestep began, if that became known after the one before closed.
+    over = list(Run.objects.filter(ended_at__gte=start, ended_at__lte=end).select_related("job"))
     write([*charges, *_release_what_ran(charges, over, start, now)])
     failed = [run for run in over if run.end_reason == Run.EndReason.NODE_FAILURE]
     write(refunds_of(runs=failed, now=now, policy=settings.NODE_FAILURE_REFUND))
@@ -114,8 +116,7 @@ def _release_what_ran(
     charges: Iterable[Entry], over: Iterable[Run], timestep: datetime, now: datetime
 ) -> Iterator[Entry]:
     """Each funded charge uses up its attempt's hold; a run that is over keeps none."""
-    budgets = {charge.job_id: charge.budget_id for charge in charges if charge.job_id is not None}
-    left = open_holds(budgets)
+    left = open_holds({run.job_id for run in over} | {one.job_id for one in charges if one.job_id})
     for charge in charges:
         if charge.funded:
             yield from _uses(charge, left, now)
@@ -124,9 +125,10 @@ def _release_what_ran(
         for period_id, amount in left.get(mine, {}).items():
             if amount > 0:
                 key = f"release:{run.job_id}:{run.number}:closed:{iso(timestep)}:{period_id}"
-                budget_id = budgets[run.job_id]
                 yield hold_entry(
-                    Kind.RELEASE, mine, budget_id, period_id, amount, key, at=timestep, now=now
+                    *(Kind.RELEASE, mine, run.job.budget_id, period_id, amount, key),
+                    at=timestep,
+                    now=now,
                 )
 
 

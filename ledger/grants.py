@@ -13,6 +13,8 @@ from ledger.instants import LedgerError, iso, whole
 from ledger.lock import lock_ledger
 from ledger.models import Entry
 
+NOTE_MAX, KEY_MAX = 300, 120
+AMOUNT_MAX = 10**17  # a hundred sums of it still fit the database's integer
 CREDIT = 3_600_000  # milli-GPU-seconds: one GPU-hour at rate 1000 per mille
 
 
@@ -148,6 +150,17 @@ def _period(now: datetime) -> Period:
     return period
 
 
+def _check(note: str, amounts: Iterable[int], keys: Iterable[str]) -> None:
+    if not note.strip():
+        raise LedgerError("Give a reason: it stands beside the entry for good.")
+    if len(note.strip()) > NOTE_MAX:
+        raise LedgerError(f"The reason is longer than {NOTE_MAX} characters: shorten it.")
+    if not all(0 < abs(amount) <= AMOUNT_MAX for amount in amounts):
+        raise LedgerError(f"Give an amount other than 0, of at most {credits(AMOUNT_MAX)} credits.")
+    if any(len(key) > KEY_MAX for key in keys):
+        raise LedgerError("The key is too long: give one of at most 90 characters.")
+
+
 def _write(
     kind: Entry.Kind,
     period: Period,
@@ -157,10 +170,7 @@ def _write(
     note: str,
     now: datetime,
 ) -> list[Entry]:
-    if not note.strip():
-        raise LedgerError("Give a reason: it stands beside the entry for good.")
-    if any(amount == 0 for amount in amounts.values()):
-        raise LedgerError("Give an amount other than 0.")
+    _check(note, amounts.values(), keys := list(keys))
     return [
         Entry.objects.create(
             kind=kind,

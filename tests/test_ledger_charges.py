@@ -318,6 +318,20 @@ def test_a_node_failure_gives_back_all_charges_also_those_written_later(
     assert found.charged_gpu_seconds == 2 * 3900  # it was held all the same
 
 
+def test_an_end_at_the_border_that_becomes_known_late_is_settled_at_the_next_close(
+    petrel: Budget, period: Period
+) -> None:
+    (node,) = make_nodes(make_pool())
+    job = make_job(petrel, state=Job.State.RUNNING)
+    services.place_hold(job=job, amount_mgpus=8 * CREDIT, now=T0)
+    run = make_run(job, {node: 0xFF})
+    border = close()
+    workloads.end_run(run=run, reason=Run.EndReason.NODE_FAILURE, at=border)
+    end = close(since=border)
+    found = reports.figures(period=period, now=end)[petrel.pk]
+    assert (found.settled_mgpus, found.held_mgpus) == (0, 0)
+
+
 def test_a_checkpoint_keeps_what_came_before_it_paid(petrel: Budget) -> None:
     at = T0 + HOUR
     run = failed_run(petrel, at)

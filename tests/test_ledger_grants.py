@@ -67,10 +67,33 @@ def test_a_grant_has_an_author_a_reason_and_one_effect_however_often_it_is_sent(
     assert granted(tree, period)["orlo/science"] == 0  # of that very node alone
     with pytest.raises(services.LedgerError, match="stands for another decision"):
         services.grant(**order | {"amount_mgpus": 6 * CREDIT})
-    with pytest.raises(services.LedgerError, match="Give a reason"):
-        services.grant(**order | {"note": " ", "key": "other"})
-    with pytest.raises(services.LedgerError, match="other than 0"):
-        services.grant(**order | {"amount_mgpus": 0, "key": "other"})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"note": " "}, "Give a reason"),
+        ({"note": "x" * 301}, "longer than 300"),
+        ({"amount_mgpus": 0}, "other than 0"),
+        ({"amount_mgpus": 10**17 + 1}, "at most 27,777,777,777.78 credits"),
+        ({"key": "k" * 120}, "at most 90 characters"),
+        ({"now": T0.replace(microsecond=5)}, "fraction of a second"),
+    ],
+)
+def test_a_bad_grant_is_refused_in_a_sentence(
+    tree: dict[str, Budget], period: Period, author: User, change: dict[str, Any], words: str
+) -> None:
+    order: dict[str, Any] = {
+        "budget": tree["orlo"],
+        "amount_mgpus": 5 * CREDIT,
+        "author": author,
+        "note": "deadline",
+        "key": "mail-17",
+        "now": T0,
+    }
+    with pytest.raises(services.LedgerError, match=words):
+        services.grant(**order | change)
+    assert not Entry.objects.exists()
 
 
 def test_what_is_claimed_can_not_be_taken_back(
