@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from functools import partial
 
 from django.contrib.auth.models import User
 
@@ -35,8 +36,7 @@ def play(place: Institute, *, now: datetime) -> Iterator[Cycle]:
             arrivals = [a for a in happenings(place) if a.at >= reached]
             yield from playing.play(start=reached, end=place.end, arrivals=arrivals)
         return
-    bo = User.objects.get(username="bo")
-    institute.ensure_periods(until=now, since=place.start, author=bo)
+    _start_quarters(place, now)
     made = cycle.run(at=now, trigger="catch-up")
     if made is not None:
         yield made
@@ -45,15 +45,24 @@ def play(place: Institute, *, now: datetime) -> Iterator[Cycle]:
 def happenings(place: Institute) -> list[playing.Arrival]:
     """Submissions, cancellations, a transfer and a proposal, in order of time."""
     found = [
-        _at(place, 3 * 3600, _edit_shares),
+        _at(place, 2 * 3600, _edit_shares),
         _at(place, 14 * 3600, _transfer),
         _at(place, 22 * 3600, _propose),
     ]
+    _, _, quarter_ends = institute.quarter(place.start)
+    if quarter_ends <= place.end:
+        begin = partial(_start_quarters, place)
+        found.append(playing.Arrival(quarter_ends, begin))
     for ask in work.asks(start=place.start):
         found.append(_at(place, ask.after_s, _submission(ask)))
         if ask.cancelled_after_s is not None:
             found.append(_at(place, ask.after_s + ask.cancelled_after_s, _cancellation(ask)))
     return sorted(found, key=lambda arrival: arrival.at)
+
+
+def _start_quarters(place: Institute, at: datetime) -> None:
+    bo = User.objects.get(username="bo")
+    institute.ensure_periods(until=at, since=place.start, author=bo)
 
 
 def _at(place: Institute, after_s: int, happen: Happening) -> playing.Arrival:

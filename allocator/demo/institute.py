@@ -56,17 +56,15 @@ class Institute:
 
     cluster: Cluster
     start: datetime
-
-    @property
-    def end(self) -> datetime:
-        return self.start + DAY
+    end: datetime
 
 
 def find() -> Institute | None:
     """The demo institute, if it was loaded. Raises OtherData if something else was."""
     cluster = Cluster.objects.filter(slug=CLUSTER).first()
-    if cluster is not None and "demo_start" in cluster.options:
-        return Institute(cluster, datetime.fromisoformat(cluster.options["demo_start"]))
+    if cluster is not None and "demo" in cluster.options:
+        start, end = map(datetime.fromisoformat, cluster.options["demo"])
+        return Institute(cluster, start, end)
     other = Budget.objects.filter(parent=None).first()
     if other is not None:
         raise OtherData(
@@ -76,29 +74,32 @@ def find() -> Institute | None:
     return None
 
 
-def build(*, now: datetime) -> Institute:
-    """Load everything that stands before the day begins, or nothing. ``now`` ends the day."""
-    start = timesteps.floor(now) - DAY
+def build(*, now: datetime, length: timedelta = DAY) -> Institute:
+    """Load everything that stands before the day begins, or nothing.
+
+    The day ends with the last full timestep before ``now``; tests play a shorter one.
+    """
+    end = timesteps.floor(now)
+    start = end - length
     planned = quarter(start)[1] - 13 * DAY
     with transaction.atomic():
         users = people.create()
         tree = _tree(users["marta"], planned)
         people.give_roles(users, tree)
         _revise(tree[ROOT], users["marta"], planned + 5 * DAY)
-        cluster = _cluster(start, planned)
+        cluster = _cluster(start, end, planned)
         _mishaps(start)
-        ensure_periods(until=now, since=start, author=users["bo"])
-    return Institute(cluster, start)
+        ensure_periods(until=start, since=start, author=users["bo"])
+    return Institute(cluster, start, end)
 
 
 def ensure_periods(*, until: datetime, since: datetime, author: User) -> None:
     """Have every quarter from ``since`` on to the next one after ``until``; start those due."""
-    at = since
     for name, starts, ends in _quarters(since, until):
         period = Period.objects.filter(name=name).first()
         if period is None:
             period = periods.draft_period(
-                name=name, starts_at=starts, ends_at=ends, time_zone=ZONE.key, now=min(at, starts)
+                name=name, starts_at=starts, ends_at=ends, time_zone=ZONE.key, now=since
             )
             periods.propose_period(period=period)
             periods.approve_period(period=period)
@@ -170,9 +171,9 @@ def draft(
     )
 
 
-def _cluster(start: datetime, planned: datetime) -> Cluster:
+def _cluster(start: datetime, end: datetime, planned: datetime) -> Cluster:
     cluster = Cluster.objects.create(
-        slug=CLUSTER, name="Orlo A", options={"demo_start": start.isoformat()}
+        slug=CLUSTER, name="Orlo A", options={"demo": [start.isoformat(), end.isoformat()]}
     )
     for position, (slug, number) in enumerate(NODES.items()):
         pool = Pool.objects.create(

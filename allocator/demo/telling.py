@@ -40,9 +40,9 @@ def _title(place: Institute, at: datetime) -> Iterator[str]:
     gpus = sum(node.gpus for node in clusters.active_nodes(at=at))
     yield (
         f"  {place.cluster.name} is a simulated cluster of {gpus} GPUs that began "
-        f"{_moment(place.start)}: its quarter's"
+        f"{_moment(place.start)}. Grants are for"
     )
-    yield "  grants are for what it can give from there to the quarter's end."
+    yield "  what it can give from then on to the quarter's end."
 
 
 def _moment(at: datetime) -> str:

@@ -136,8 +136,9 @@ def _named() -> Iterator[Ask]:
     )  # fmt: skip
     yield _job(150 * MINUTE, "science/auk", "sky-emulator", TRAINING, 16, 6, **PROTECTED)
     yield _job(180 * MINUTE, "science/tern", "md-screen", TRAINING, 16, 5, **PROTECTED)
-    fails = {"simulate": {"fails_after_s": 40 * MINUTE}}
-    yield _job(200 * MINUTE, "vision/ibex", "recon-12", BATCH, 8, 2, spec=fails)
+    fails = {"simulate": {"duration_s": 2 * HOUR, "fails_after_s": 40 * MINUTE}}
+    yield _job(0, "platform/anvil", "awq-4", QUANTIZATION, 2, 1.5, resumable=True)
+    yield _job(0, "vision/ibex", "recon-12", BATCH, 2, 2, spec=fails, urgency="high")
     yield _job(4 * HOUR, "science/tern", "fold-screen-04", TRAINING, 32, 5, pools=("h100",))
     changed = _job(5 * HOUR, "language/magpie", "quality-2", BATCH, 8, 3)
     yield replace(changed, cancelled_after_s=50 * MINUTE)
@@ -214,9 +215,9 @@ def _debugging(draw: random.Random, start: datetime) -> Iterator[Ask]:
 
 
 def _moment(draw: random.Random, start: datetime) -> int:
-    """Seconds after the day's start at which somebody submits: a tenth before people begin."""
+    """Seconds after the day's start at which somebody submits: a tenth right at its beginning."""
     if draw.random() < 0.1:
-        return 0
+        return 10 * MINUTE
     first = start.astimezone(ZONE).hour
     hour = draw.choices(range(24), [BUSY[(first + n) % 24] for n in range(24)])[0]
     at = hour * HOUR + draw.randrange(HOUR)

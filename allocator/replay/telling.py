@@ -21,13 +21,13 @@ CLASSES = (1, 4, 8, 16, 64, 4096)
 class Verdict:
     """Whether the books are right and every plan was legal."""
 
-    conserved: bool
+    books: bool
     sums_agree: bool
     illegal: int
 
     @property
     def clean(self) -> bool:
-        return self.conserved and self.sums_agree and not self.illegal
+        return self.books and self.sums_agree and not self.illegal
 
 
 def report(world: World, played: Played) -> Iterator[str]:
@@ -42,7 +42,7 @@ def report(world: World, played: Played) -> Iterator[str]:
 def verdict(world: World, played: Played) -> Verdict:
     proof = books.prove(start=START, end=played.reached)
     agree = books.sums_agree(world.root, period=world.period, at=played.reached)
-    return Verdict(proof.exact, agree, played.illegal)
+    return Verdict(proof.clean, agree, played.illegal)
 
 
 def _title(world: World, played: Played) -> Iterator[str]:

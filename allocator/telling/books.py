@@ -12,21 +12,23 @@ from budgets.models import Budget, Period, PlannedCapacity
 from budgets.shares import TreeNode
 from clusters.models import Node
 from ledger import reports
-from ledger.conservation import ConservationRow, conservation
+from ledger.reports import ConservationRow, EntryProblem
 
 PARTS = ("charged", "unfunded", "free", "down", "inventory")
 
 
 @dataclass(frozen=True)
 class Proof:
-    """Conservation over a span: rows per pool and timestep, and those that aren't exact."""
+    """Conservation over a span: rows per pool and timestep, those that aren't exact, and every
+    entry that breaks a rule of the ledger."""
 
     rows: list[ConservationRow]
     wrong: list[ConservationRow]
+    problems: list[EntryProblem]
 
     @property
-    def exact(self) -> bool:
-        return not self.wrong
+    def clean(self) -> bool:
+        return not self.wrong and not self.problems
 
     @property
     def timesteps(self) -> int:
@@ -39,8 +41,9 @@ class Proof:
 
 def prove(*, start: datetime, end: datetime) -> Proof:
     """Add up both sides of every closed timestep in [start, end)."""
-    rows = conservation(start=start, end=end)
-    return Proof(rows, [row for row in rows if row.difference or row.unaccounted])
+    rows = reports.conservation(start=start, end=end)
+    wrong = [row for row in rows if row.difference or row.unaccounted]
+    return Proof(rows, wrong, reports.entry_problems(start=start, end=end))
 
 
 def proof_table(proof: Proof) -> Iterator[str]:
@@ -54,8 +57,13 @@ def proof_table(proof: Proof) -> Iterator[str]:
     held = proof.total("charged") + proof.total("unfunded")
     healthy = proof.total("inventory") - proof.total("down")
     yield f"  Occupancy {frame.ratio(held, healthy)} of the healthy GPU-time."
-    if proof.exact:
-        yield f"  Exact to the GPU-second in {proof.timesteps} of {proof.timesteps} timesteps."
+    exact = proof.timesteps - len({row.timestep for row in proof.wrong})
+    breaches = frame.plural(len(proof.problems), "entry breaks", "entries break")
+    yield (
+        f"  Exact to the GPU-second in {exact} of {proof.timesteps} timesteps; {breaches} a rule "
+        "of the ledger."
+    )
+    yield from (f"  WRONG: {problem}" for problem in proof.problems[:10])
     for row in proof.wrong[:10]:
         yield (
             f"  NOT exact: {row.pool} {row.timestep:%Y-%m-%dT%H:%MZ} differs by "

@@ -69,5 +69,6 @@ def _line(row: list[str], widths: list[int], left: int, indent: int) -> str:
     return (margin + "  ".join(cells)).rstrip()
 
 
-def plural(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+def plural(number: int, noun: str, many: str = "") -> str:
+    """Count things: ``many`` where their name takes more than an s."""
+    return f"{number:,} {noun if number == 1 else many or noun + 's'}"
