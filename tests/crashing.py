@@ -93,7 +93,7 @@ def arrive(place: Institute, at: datetime) -> None:
 
 
 # Minutes since the start; from 130 to 240 three ticks are missed.
-INSTANTS = [T0 + m * MINUTE for m in (0, 10, 30, 60, 80, 97, 110, 130, 240, 270, 300, 480)]
+INSTANTS = [T0 + m * MINUTE for m in (0, 10, 30, 60, 80, 97, 110, 130, 240, 270, 300, 600)]
 
 
 def live_through(progress: Path, first: int) -> None:
