@@ -15,7 +15,6 @@ from ledger.membership import Membership
 from ledger.models import ClosedTimestep, Entry
 from ledger.rates import Rates
 from ledger.segments import load_stays
-from workloads.models import Holding
 
 Kind = Entry.Kind
 GRANTED = (Kind.GRANT, Kind.CARRY, Kind.TRANSFER)
@@ -80,7 +79,7 @@ def accounts(*, period: Period, at: datetime, jobs: Iterable[int] = ()) -> Accou
     """
     found = Accounts(tree=Membership.load(), at=to_seconds(at))
     add_sums(found, period)
-    in_flight = uncharged(period=period, until=at)
+    in_flight = uncharged(since=period.starts_at, until=min(at, period.ends_at))
     for part in in_flight:
         found.running[part.attempt] += part.amount_mgpus
         found._add(found.in_flight, part.budget_id, part.start, part.amount_mgpus)
@@ -137,25 +136,19 @@ class Running(NamedTuple):
     attempt: Attempt
     budget_id: int
     start: int
-    end: int
     amount_mgpus: int
 
 
-def uncharged(*, until: datetime, period: Period | None = None) -> list[Running]:
-    """Return what ran funded since the last close. Also of runs that have ended since."""
-    since = closed_until()
-    if since is None:
-        starts = Holding.objects.filter(started_at__isnull=False).order_by("started_at")
-        since = starts.values_list("started_at", flat=True).first() or until
-    if period is not None:
-        since, until = max(since, period.starts_at), min(until, period.ends_at)
+def uncharged(*, since: datetime, until: datetime) -> list[Running]:
+    """Return what ran funded in [since, until) and after the last close, ended runs included."""
+    since = max(since, closed_until() or since)
     if since >= until:
         return []
     rates = Rates.load()
     return [
         Running(
             Attempt(stay.job_id, stay.attempt),
-            *(stay.budget_id, stay.start, stay.end),
+            *(stay.budget_id, stay.start),
             stay.gpus * rates.price(stay.pool_id, stay.start, stay.end),
         )
         for stay in load_stays(since, until)

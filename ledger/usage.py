@@ -33,8 +33,8 @@ def usage_window(*, start: datetime, end: datetime, now: datetime) -> dict[int, 
     window = to_seconds(start), to_seconds(end)
     for charge in at_edge:
         used[charge.budget_id] += _part(charge.amount_mgpus, segment_bounds(charge), window)
-    for part in uncharged(until=min(end, now)):
-        used[part.budget_id] += _part(part.amount_mgpus, (part.start, part.end), window)
+    for part in uncharged(since=start, until=min(end, now)):
+        used[part.budget_id] += part.amount_mgpus
     return {budget_id: amount for budget_id, amount in sorted(used.items()) if amount}
 
 

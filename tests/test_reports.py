@@ -181,6 +181,18 @@ def test_usage_counts_the_funded_seconds_inside_the_window_to_the_second(
         assert whole[budget.pk] == sum(part.get(budget.pk, 0) for part in parts)
 
 
+def test_usage_keeps_to_the_rate_of_each_second(tree: dict[str, Budget], period: Period) -> None:
+    petrel = tree["orlo/science/petrel"]
+    run = run_on(petrel, 1)
+    run.pool.rates.create(effective_at=T0 + 20 * MINUTE, rate_per_mille=3000)
+    now = T0 + 25 * MINUTE
+    window = {"start": T0 + 15 * MINUTE, "end": now}
+    expected = {petrel.pk: 5 * 60 * 1000 + 5 * 60 * 3000}
+    assert reports.usage_window(**window, now=now) == expected  # still in flight
+    close()
+    assert reports.usage_window(**window, now=now) == expected  # charged
+
+
 def test_changing_the_window_never_changes_the_ledger(
     tree: dict[str, Budget], period: Period
 ) -> None:
