@@ -145,6 +145,12 @@ def test_a_body_that_is_no_proper_json_is_refused(member, sent, status):
     assert answer.status_code == status
 
 
+def test_a_number_beyond_all_bounds_is_refused(member):
+    sent = json.dumps(GOOD | {"spec": {"rate": 0.5}}).replace("0.5", "1e999")
+    answer = member.post("/api/v1/jobs/", sent, content_type="application/json")
+    assert "numbers beyond all bounds" in is_a_refusal(answer)
+
+
 def test_another_media_type_is_refused(member):
     answer = member.post("/api/v1/jobs/", "gpus=8", content_type="text/plain")
     is_a_refusal(answer)

@@ -293,3 +293,14 @@ def test_what_is_active_and_how_much_has_passed():
     closed = make.make_period("2026 Q3", starts_at=T0 - 9 * DAY, ends_at=T0, status="closed")
     assert periods.active(T0 - DAY) is None
     assert periods.covering(T0 - DAY) == closed
+
+
+def test_paths_have_a_longest(tree):
+    parent = tree["orlo/science/auk"]
+    for _ in range(7):
+        parent = make.make_budget("s" * 50, parent=parent)
+    with pytest.raises(Refused, match="over 400 characters: use shorter slugs"):
+        services.create_budget(parent=parent, slug="t" * 50, name="T", share=0, **why())
+    with pytest.raises(Refused, match="would be over 400 characters"):
+        services.rename_budget(budget=tree["orlo/science"], slug="p" * 50, name="P")
+    assert Budget.objects.filter(path=parent.path).exists()
