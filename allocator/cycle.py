@@ -56,6 +56,7 @@ def run(*, at: datetime, trigger: str) -> Cycle | None:
         course = _Course(at=_not_before_observed(at), trigger=trigger)
         driving.observe(at=course.at)
         _carry_out(course.at)
+        _grant_what_takes_effect(course.at)
         course.closed = closing.close_due(at=course.at)
         course.refused = closing.fund_waiting(at=course.at)
         try:
@@ -105,6 +106,16 @@ def _carry_out(at: datetime) -> None:
     ]
     if any(stopped):
         driving.carry_out(at=at)
+
+
+def _grant_what_takes_effect(at: datetime) -> None:
+    """Scheduled shares move grants when they take effect; what can't be granted is an alarm."""
+    try:
+        ledger.apply_due_change_sets(now=at)
+    except ledger.LedgerError as error:
+        alarms.raise_alarm(kind="grants", text=str(error), at=at)
+    else:
+        alarms.clear(kind="grants", at=at)
 
 
 def _plan_and_commit(course: _Course) -> Cycle:

@@ -1,21 +1,24 @@
 """Delivered of owed: did each budget get the GPU-time it was entitled to and asked for?
 
-Per pool and timestep, in GPU-seconds of a leaf:
+Per budget, pool and timestep, in GPU-seconds, each budget at its own level:
 
 - entitled: effective share × healthy GPU-seconds;
 - demand: held by funded runs + asked by fundable jobs that waited, past their dependencies;
 - owed: the lesser of the two; delivered: the lesser of what funded runs held and owed.
 
 A job that accepts several pools asks where its leaf's entitlement isn't filled yet, pool by pool.
-A leaf and its ancestors are added up, never averaged.
+Demand and what was held add up from the leaves; owed does not: a program whose projects take turns
+has got its due, though each of them, by itself, had more in one timestep and less in another. The
+figure of the whole is that of the programs, the budgets right below the organisation.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Q
+from django.db.models import F, Q, QuerySet, Sum
+from django.db.models.functions import Least
 
 from allocator.models import Delivery
 from budgets import shares
@@ -24,6 +27,8 @@ from ledger.segments import Segment
 from workloads.models import Job
 
 Key = tuple[int, int]  # budget, pool
+OWED = Least(F("entitled_gpu_seconds"), F("demand_gpu_seconds"))
+GOT = Least(F("funded_gpu_seconds"), OWED)
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,7 @@ class Delivered:
 
 
 def record(*, start: datetime, end: datetime, segments: Iterable[Segment]) -> None:
-    """Write a closed timestep's rows; a leaf that wanted nothing in a pool has none there."""
+    """Write a closed timestep's rows; a budget that wanted nothing in a pool has none there."""
     entitled = _entitled(start, end)
     funded: dict[Key, int] = defaultdict(int)
     for segment in segments:
@@ -50,6 +55,7 @@ def record(*, start: datetime, end: datetime, segments: Iterable[Segment]) -> No
     demand = dict(funded)
     for job, seconds in _waited(start, end):
         _ask(demand, entitled, job, seconds * job.gpus)
+    demand, funded = _with_ancestors(demand, start), _with_ancestors(funded, start)
     Delivery.objects.bulk_create(
         (
             Delivery(
@@ -68,17 +74,26 @@ def record(*, start: datetime, end: datetime, segments: Iterable[Segment]) -> No
 
 def summary(*, start: datetime, end: datetime) -> dict[int, Delivered]:
     """Owed and delivered of every budget over the timesteps that start in [start, end)."""
-    parents = shares.parent_map(at=end)
-    totals: dict[int, list[int]] = defaultdict(lambda: [0, 0])
-    rows = Delivery.objects.filter(timestep__gte=start, timestep__lt=end)
-    for row in rows.iterator():
-        owed = min(row.entitled_gpu_seconds, row.demand_gpu_seconds)
-        step: int | None = row.budget_id
+    rows = Delivery.objects.filter(timestep__gte=start, timestep__lt=end).order_by()
+    sums = rows.values_list("budget_id").annotate(owed=Sum(OWED), got=Sum(GOT))
+    return {budget: Delivered(owed, got) for budget, owed, got in sums}
+
+
+def of_programs(rows: QuerySet[Delivery]) -> QuerySet[Delivery]:
+    """The rows that the figure of the whole is made of: one level below the organisation."""
+    return rows.filter(budget__parent__isnull=False, budget__parent__parent=None)
+
+
+def _with_ancestors(leaves: Mapping[Key, int], at: datetime) -> dict[Key, int]:
+    """Leaves' GPU-seconds, and those of all that is above them."""
+    parents = shares.parent_map(at=at)
+    sums: dict[Key, int] = defaultdict(int)
+    for (leaf, pool), seconds in leaves.items():
+        step: int | None = leaf
         while step is not None:
-            totals[step][0] += owed
-            totals[step][1] += min(row.funded_gpu_seconds, owed)
+            sums[step, pool] += seconds
             step = parents.get(step)
-    return {budget: Delivered(*sums) for budget, sums in totals.items()}
+    return dict(sums)
 
 
 def _entitled(start: datetime, end: datetime) -> dict[Key, int]:

@@ -98,7 +98,7 @@ class Alarm(models.Model):
 
 
 class Delivery(models.Model):
-    """What a leaf was entitled to, wanted and got in one timestep of one pool, in GPU-seconds.
+    """What a budget was entitled to, wanted and got in one timestep of one pool, in GPU-seconds.
 
     Owed is the lesser of entitled and demand; delivered the lesser of funded and owed.
     """

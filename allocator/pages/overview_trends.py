@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import numpy as np
-from django.db.models import F, Sum
-from django.db.models.functions import Least
+from django.db.models import Sum
 
-from allocator import timesteps
+from allocator import delivery, timesteps
 from allocator.models import Delivery
 from budgets.models import WHOLE
 from clusters.models import GpuState, Node
@@ -80,14 +79,12 @@ def of_gpus(
 
 
 def of_delivery(span: Span, *, pool_ids: Collection[int] | None) -> Measure:
-    """Delivered of owed over a span, all leaves together. One query."""
-    rows = Delivery.objects.filter(timestep__gte=span.start, timestep__lt=span.end).order_by()
+    """Delivered of owed over a span, all programs together. One query."""
+    spanned = Delivery.objects.filter(timestep__gte=span.start, timestep__lt=span.end)
+    rows = delivery.of_programs(spanned).order_by()
     if pool_ids is not None:
         rows = rows.filter(pool_id__in=pool_ids)
-    owed = Least(F("entitled_gpu_seconds"), F("demand_gpu_seconds"))
-    sums = rows.values_list("timestep").annotate(
-        owed=Sum(owed), got=Sum(Least(F("funded_gpu_seconds"), owed))
-    )
+    sums = rows.values_list("timestep").annotate(owed=Sum(delivery.OWED), got=Sum(delivery.GOT))
     return _summed(span, [(at, got, wanted) for at, wanted, got in sums])
 
 
