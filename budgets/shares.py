@@ -6,9 +6,10 @@ force is not active then, nor is anything below it. Rows of approved sets never 
 is effective before it was approved, so the tree of a past instant never moves.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from fractions import Fraction
 
 from budgets.models import WHOLE, Budget, ChangeSet, Share
@@ -136,15 +137,20 @@ def entitled_gpu_seconds(*, slices: Iterable[CapacitySlice]) -> dict[tuple[int, 
     if not slices:
         return {}
     history = _History.load(until=max(s.end for s in slices))
-    totals: dict[tuple[int, int], Fraction] = {}
+    # What each state of the tree holds for is added up first: fractions are slow.
+    held_for: dict[tuple[datetime, int], Fraction] = {}
     for piece in slices:
+        whole = _seconds(piece.start, piece.end)
         for start, end in history.cut(piece.start, piece.end):
-            part = Fraction(_seconds(start, end), _seconds(piece.start, piece.end))
-            for budget_id, share in history.effective(start, piece.pool_id).items():
-                key = (budget_id, piece.pool_id)
-                amount = share * part * piece.gpu_seconds
-                totals[key] = totals.get(key, Fraction(0)) + amount
-    return {key: int(total) for key, total in totals.items()}
+            key = (history.since(start), piece.pool_id)
+            part = Fraction(piece.gpu_seconds * _seconds(start, end), whole)
+            held_for[key] = held_for.get(key, Fraction(0)) + part
+    totals: dict[tuple[int, int], Fraction] = {}
+    for (since, pool_id), gpu_seconds in held_for.items():
+        for budget_id, share in history.effective(since, pool_id).items():
+            owner = (budget_id, pool_id)
+            totals[owner] = totals.get(owner, Fraction(0)) + share * gpu_seconds
+    return {owner: int(total) for owner, total in totals.items()}
 
 
 class _History:
@@ -157,7 +163,6 @@ class _History:
         vectors: dict[int, Vector],
     ) -> None:
         self._budgets, self._sets, self._vectors = budgets, sets, vectors
-        self._known: dict[tuple[datetime, int], dict[int, Fraction]] = {}
         self._changes = sorted({effective_at for effective_at, _, _ in sets})
 
     @classmethod
@@ -180,15 +185,16 @@ class _History:
         inside = [change for change in self._changes if start < change < end]
         return list(zip([start, *inside], [*inside, end], strict=True))
 
+    def since(self, at: datetime) -> datetime:
+        """Return the last change by an instant: the tree has stood since then."""
+        number = bisect_right(self._changes, at)
+        return self._changes[number - 1] if number else datetime.min.replace(tzinfo=UTC)
+
     def effective(self, at: datetime, pool_id: int) -> dict[int, Fraction]:
-        since = max((change for change in self._changes if change <= at), default=at)
-        key = (since, pool_id)
-        if key not in self._known:
-            last = {parent: pk for effective_at, parent, pk in self._sets if effective_at <= at}
-            vectors = {parent: self._vectors.get(pk, {}) for parent, pk in last.items()}
-            nodes = _walk(self._budgets, vectors, pool_id)
-            self._known[key] = {pk: node.effective for pk, node in nodes.items()}
-        return self._known[key]
+        last = {parent: pk for effective_at, parent, pk in self._sets if effective_at <= at}
+        vectors = {parent: self._vectors.get(pk, {}) for parent, pk in last.items()}
+        nodes = _walk(self._budgets, vectors, pool_id)
+        return {pk: node.effective for pk, node in nodes.items()}
 
 
 def _sets_in_force(at: datetime) -> list[int]:

@@ -33,6 +33,9 @@ class FiguresOut(serializers.Serializer[Any]):
     unfunded_gpu_seconds = serializers.IntegerField()
 
 
+FIGURES = tuple(FiguresOut().fields)
+
+
 class BudgetOut(serializers.Serializer[Any]):
     """A budget in the tree; shares are null where it is not active."""
 
@@ -54,7 +57,8 @@ class BudgetOut(serializers.Serializer[Any]):
     @extend_schema_field(FiguresOut(allow_null=True))
     def get_figures(self, row: BudgetRow) -> dict[str, int] | None:
         found = self.context["figures"].get(row.budget.pk)
-        return FiguresOut(found).data if found else None
+        # Field by field, since a serializer for each of a thousand rows takes a second.
+        return {name: getattr(found, name) for name in FIGURES} if found else None
 
 
 class BudgetDetailOut(BudgetOut):
