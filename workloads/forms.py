@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from django import forms
+from django.conf import settings
 from django.http import QueryDict
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -17,7 +18,7 @@ from budgets.models import Budget
 from clusters.models import Pool
 from workloads import durations
 from workloads.models import Job
-from workloads.specs import MAX_SECONDS, JobSpec
+from workloads.specs import MAX_SECONDS, JobSpec, SpecError, validate
 
 LONGEST_LIST = 2000  # numbers in a profile
 
@@ -174,6 +175,17 @@ class JobForm(forms.Form):
             if name in kept and kept[name] in (None, ""):
                 kept[name] = default
         return JobSpec(**{"name": "", "kind": "", **kept})
+
+    def clean(self) -> dict[str, Any]:
+        """Refuse at once what no cluster could take, beside what could not be read."""
+        try:
+            validate(
+                self.job_spec(),
+                longest_minimum_runtime_s=settings.MINIMUM_RUNTIME_MAX_HOURS * 3600,
+            )
+        except SpecError as error:
+            self.take({k: v for k, v in error.problems.items() if k not in self.errors})
+        return self.cleaned_data
 
     def take(self, problems: dict[str, str]) -> None:
         """Show what was refused at the fields it is about."""

@@ -66,6 +66,7 @@ class Axis:
     bars: list[Bar]
     most: ChargeLine | None  # the tallest bar's charge
     now: str
+    now_is_late: bool  # so near the right edge that its label stands before it
     rest: str  # width of what lies ahead
     expected: Part | None
     low: str
@@ -104,6 +105,7 @@ def axis(
         bars=[*_bars(charges, most, scale), *_in_flight(job, runs, most, scale, now)],
         most=most,
         now="" if job.has_ended else scale.x(until),
+        now_is_late=scale.is_late(until),
         rest="" if job.has_ended else scale.width(until, scale.end),
         expected=scale.part(now, likely) if likely and likely > now else None,
         low=scale.x(low) if low else "",
@@ -125,6 +127,9 @@ class _Scale:
 
     def x(self, at: datetime) -> str:
         return f"{min(100.0, max(0.0, self._percent(at))):.3f}%"
+
+    def is_late(self, at: datetime) -> bool:
+        return self._percent(at) > 100 - WIDE
 
     def width(self, start: datetime, end: datetime) -> str:
         a, b = max(0.0, self._percent(start)), min(100.0, self._percent(end))

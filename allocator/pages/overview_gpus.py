@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -96,7 +96,7 @@ def census(names: Names, *, at: datetime, pool_ids: Collection[int] | None = Non
     seen = states.last_gpu_states(at=at)
     logged = [seen[node.pk] for node in nodes if node.pk in seen]
     closed = ClosedTimestep.objects.order_by("-start").first()
-    uses = _uses(names, {node.pk for node in nodes}, closed)
+    uses = _uses(names, {state.node_id: state.held for state in logged}, closed)
     return Census(
         inventory=sum(node.gpus for node in nodes),
         held=sum(state.held.bit_count() for state in logged),
@@ -107,19 +107,23 @@ def census(names: Names, *, at: datetime, pool_ids: Collection[int] | None = Non
     )
 
 
-def _uses(names: Names, nodes: Collection[int], closed: ClosedTimestep | None) -> list[Use]:
+def _uses(names: Names, held_on: Mapping[int, int], closed: ClosedTimestep | None) -> list[Use]:
+    """What the GPUs that the log calls held (a mask by node) are held for."""
     parked = _parked_gpus(closed)
     found: dict[str, Use] = defaultdict(Use)
     for program in names.programs():
         found[program.path] = Use(program.path, program.name, program.hue)
     held = Holding.objects.filter(
-        ended_at=None, started_at__isnull=False, run__state__in=Run.LIVE, node_id__in=nodes
+        ended_at=None, started_at__isnull=False, run__state__in=Run.LIVE, node_id__in=held_on
     ).order_by("pk")
-    rows = held.values_list("run_id", "run__job_id", "run__job__budget__path", "mask", "funded")
-    for run_id, job_id, path, mask, funded in rows:
+    rows = held.values_list(
+        *("run_id", "run__job_id", "run__job__budget__path", "node_id", "mask", "funded")
+    )
+    for run_id, job_id, path, node_id, mask, funded in rows:
+        # What the reader may not see stands under no program: not even as a part of its sum.
         owner = names.program(path)
-        use = found[owner if owner in found else ""]
-        gpus = mask.bit_count()
+        use = found[owner if owner in found and names.sees(path) else ""]
+        gpus = (mask & held_on[node_id]).bit_count()
         idle_gpus = min(gpus, parked.get(run_id, 0))
         parked[run_id] = parked.get(run_id, 0) - idle_gpus
         use.parked += idle_gpus
