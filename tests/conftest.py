@@ -9,6 +9,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.backends.sqlite3.base import DatabaseOperations
+from django.test import Client
 from rest_framework.test import APIClient
 
 from budgets.models import Budget
@@ -82,6 +83,41 @@ def _flush_past_triggers() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DatabaseOperations, "execute_sql_flush", without_triggers)
         yield
+
+
+@pytest.fixture
+def browser_page(
+    chromium: str, live_server: Any, transactional_db: None, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Any]:
+    """Return a function that opens an address as someone, in Chromium; faults fail the test.
+
+    `browser_page(user, "/budgets", width=390)` is Playwright's page once it is quiet.
+    """
+    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+    sync_api = pytest.importorskip("playwright.sync_api")
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+    faults: list[str] = []
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=flags)
+
+        def open_as(user: User, url: str, width: int = 1440) -> Any:
+            client = Client()
+            client.force_login(user)
+            cookie = client.cookies["sessionid"]
+            context = browser.new_context(viewport={"width": width, "height": 900})
+            context.add_cookies(
+                [{"name": "sessionid", "value": cookie.value, "url": live_server.url}]
+            )
+            page = context.new_page()
+            page.on("pageerror", lambda error: faults.append(str(error)))
+            page.on("console", lambda m: faults.append(m.text) if m.type == "error" else None)
+            page.goto(live_server.url + url)
+            page.wait_for_load_state("networkidle")
+            return page
+
+        yield open_as
+        browser.close()
+    assert not faults
 
 
 # --- The cast: who does what in the tree of tests.factories.TREE ---------------------------------

@@ -221,7 +221,7 @@ def _day(burn: DayBurn, hue: Hue) -> Day:
         + burn.realtime_gpu_seconds
         + burn.unfunded_gpu_seconds
     )
-    parts = [
+    parts: list[dict[str, Any]] = [
         {"value": burn.busy_gpu_seconds, "hue": hue},
         {"value": burn.realtime_gpu_seconds, "hue": hue, "pattern": "held"},
         {"value": burn.parked_gpu_seconds, "pattern": "parked"},
@@ -236,13 +236,26 @@ def _split(days: list[Day], hue: Hue) -> Split:
     realtime = sum(day.burn.realtime_gpu_seconds for day in days)
     unfunded = sum(day.burn.unfunded_gpu_seconds for day in days)
     funded = busy + parked + realtime
-    parts = [part * WHOLE // funded if funded else 0 for part in (busy, parked, realtime)]
-    strip = [
+
+    def part(seconds: int) -> int:
+        return seconds * WHOLE // funded if funded else 0
+
+    strip: list[dict[str, Any]] = [
         {"value": busy, "hue": hue},
         {"value": realtime, "hue": hue, "pattern": "held"},
         {"value": parked, "pattern": "parked"},
     ]
-    return Split(busy, parked, realtime, unfunded, *parts, strip, funded)
+    return Split(
+        busy=busy,
+        parked=parked,
+        realtime=realtime,
+        unfunded=unfunded,
+        busy_part=part(busy),
+        parked_part=part(parked),
+        realtime_part=part(realtime),
+        strip=strip,
+        funded=funded,
+    )
 
 
 def _top_jobs(below: list[int], period: Period | None) -> list[TopJob]:

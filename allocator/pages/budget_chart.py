@@ -27,7 +27,7 @@ def burndown(user: Person, *, path: str, now: datetime) -> dict[str, Any] | None
     instants = curves.daily_and_hourly(period.starts_at, now, fine_from=now - FINE)
     left = curves.left(budget=budget, period=period, steps=steps, instants=instants)
     mine = burning.burns(period=period, now=now)[budget.pk]
-    chart = {
+    chart: dict[str, Any] = {
         "hue": hues.of_budgets()[budget.path],
         "zone": period.time_zone,
         "from": _iso(period.starts_at),

@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
+from django.contrib.auth.models import User
 from django.utils.translation import gettext as _
 
 from budgets import hues
@@ -21,9 +22,9 @@ def institute() -> str:
     return Budget.objects.filter(parent=None).values_list("name", flat=True).first() or ""
 
 
-def role(user: Person) -> str:
+def role(user: User) -> str:
     """Return the reader's highest role in words, such as "manager of Science"."""
-    if getattr(user, "is_superuser", False):
+    if user.is_superuser:
         return _("administrator of everything")
     held = list(Role.objects.filter(user_id=user.pk).select_related("budget"))
     if not held:
@@ -40,7 +41,7 @@ def counts(user: Person, *, at: datetime) -> dict[str, int]:
     return {"jobs": waiting.count(), "nodes": nodes}
 
 
-def own_budgets(user: Person) -> list[tuple[Budget, Hue]]:
+def own_budgets(user: User) -> list[tuple[Budget, Hue]]:
     """Return the budgets that the reader has a role in, a few of them."""
     if standing(user).everything:
         own = visible(user).filter(parent=None)
