@@ -76,7 +76,7 @@ LONG: dict[str, Any] = {"minimum_runtime_s": 3 * HOUR, "resumable": True}
 HABITS = (
     Habit("language/heron", "ablate", TRAINING, (8, 8, 16), 4.0, 4, asks=LONG),
     Habit("language/heron", "anneal", TRAINING, (8,), 5.0, 3, asks={"pools": ("h100",)}),
-    Habit("language/wren", "rl-sweep-b", TRAINING, (4,), 3.0, 3, 3, FREE),
+    Habit("language/wren", "rl-sweep-b", TRAINING, (1, 2, 2, 4), 5.0, 4, 4, FREE),
     Habit("language/wren", "dpo", TRAINING, (4, 8), 3.5, 4, asks={"resumable": True}),
     Habit("language/wren", "rlhf-probe", BATCH, (4, 8), 2.0, 2),
     Habit("language/magpie", "langid", BATCH, (2,), 3.0, 2, 2),
@@ -88,7 +88,7 @@ HABITS = (
     Habit("vision/ibex", "recon", BATCH, (2, 4), 2.5, 2, 2),
     Habit("science/tern", "md-screen", TRAINING, (8, 16), 4.0, 4, asks=LONG),
     Habit("science/tern", "relax", BATCH, (2, 4), 2.0, 2, 2),
-    Habit("science/petrel", "hindcast", TRAINING, (4, 8), 4.0, 2, asks=FREE),
+    Habit("science/petrel", "hindcast", TRAINING, (2, 4), 5.0, 2, 2, FREE),
     Habit("science/petrel", "ens-small", TRAINING, (4, 8), 3.5, 3, asks={"urgency": "high"}),
     Habit("science/petrel", "downscale", BATCH, (2, 4), 2.0, 2),
     Habit("science/auk", "sky-emulator", TRAINING, (8,), 4.0, 3, asks={"resumable": True}),
