@@ -13,14 +13,14 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
-from allocator import admission, cycle, playing
+from allocator import admission, cycle, playing, timesteps
 from allocator.models import Alarm, Cycle
 from budgets.models import Budget, Period
 from clusters.models import Cluster, GpuState, Node, Pool, PoolRate, SimulatedTask
 from ledger import reports
 from ledger.models import ClosedTimestep, Entry
 from tests import factories as make
-from tests.factories import T0, TIMESTEP
+from tests.factories import T0
 from workloads.models import Holding, Job, Run
 from workloads.specs import JobSpec
 
@@ -254,7 +254,7 @@ def _timesteps_are_closed_without_gaps() -> None:
     for one, following in pairwise(closed):
         assert one.end == following.start, f"nothing closed from {one.end} to {following.start}"
     for one in closed:
-        assert seconds(one.start, one.end) == TIMESTEP.total_seconds()
+        assert one.end - one.start == timesteps.step()
 
 
 def _every_second_is_charged_once() -> None:
