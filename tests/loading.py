@@ -119,7 +119,7 @@ def tick(stop: Path) -> dict[str, Any]:
         if made is not None:
             took.append(time.monotonic() - began)
         statuses.append("none" if made is None else str(made.status))
-        time.sleep(0.1)
+        time.sleep(0.5)
     return {"cycles": took, "statuses": sorted(set(statuses))}
 
 
