@@ -74,7 +74,7 @@ def burn_by_day(
     """
     start, end = span(start, end)
     days = list(_days(start, end, zone))
-    edges = [first for _, first, _ in days]
+    edges = [first for _, first in days]
     totals = [Spent() for _ in days]
     if days:
         tree = Membership.load()
@@ -90,19 +90,18 @@ def burn_by_day(
             spent.realtime_gpu_seconds,
             spent.unfunded_gpu_seconds,
         )
-        for (day, _, _), spent in zip(days, totals, strict=True)
+        for (day, _), spent in zip(days, totals, strict=True)
     ]
 
 
-def _days(start: datetime, end: datetime, zone: tzinfo) -> Iterable[tuple[date, int, int]]:
-    """Yield each local day with the part of it that lies inside [start, end)."""
+def _days(start: datetime, end: datetime, zone: tzinfo) -> Iterable[tuple[date, int]]:
+    """Yield each local day that [start, end) touches, with its first second inside."""
     day = start.astimezone(zone).date()
     while True:
-        first = datetime.combine(day, time(), tzinfo=zone).astimezone(UTC)
-        following = datetime.combine(day + timedelta(days=1), time(), tzinfo=zone).astimezone(UTC)
-        if first >= end:
+        midnight = datetime.combine(day, time(), tzinfo=zone).astimezone(UTC)
+        if midnight >= end:
             return
-        yield day, to_seconds(max(first, start)), to_seconds(min(following, end))
+        yield day, to_seconds(max(midnight, start))
         day += timedelta(days=1)
 
 
