@@ -64,7 +64,12 @@ class SharesForm(forms.Form):
         required=False,
         input_formats=[INSTANT, f"{INSTANT}:%S"],
         widget=forms.DateTimeInput(
-            format=INSTANT, attrs={"type": "datetime-local", "class": "form-control"}
+            format=INSTANT,
+            attrs={
+                "type": "datetime-local",
+                "class": "form-control",
+                "aria-label": gettext_lazy("Date and time"),
+            },
         ),
         error_messages={"invalid": gettext_lazy("Give a date and a time, such as 27 Nov 00:00.")},
     )

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
@@ -36,7 +37,8 @@ def zone(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[..., H
             return get_response(request)
         period = periods.active(now())
         request.period = period  # type: ignore[attr-defined]
-        with timezone.override(ZoneInfo(period.time_zone) if period else None):
+        name = period.time_zone if period else settings.ORGANISATION_TIME_ZONE
+        with timezone.override(ZoneInfo(name)):
             return get_response(request)
 
     return middleware
@@ -80,7 +82,7 @@ def _live(period: Period | None) -> dict[str, Any]:
     closed = shell.closed_until()
     return {
         "at": now(),
-        "zone": period.time_zone if period else "UTC",
+        "zone": period.time_zone if period else settings.ORGANISATION_TIME_ZONE,
         "title": SimpleLazyObject(lambda: _title(closed)),
     }
 

@@ -223,7 +223,7 @@ def _day(burn: DayBurn, hue: Hue) -> Day:
     )
     parts: list[dict[str, Any]] = [
         {"value": burn.busy_gpu_seconds, "hue": hue},
-        {"value": burn.realtime_gpu_seconds, "hue": hue, "pattern": "held"},
+        {"value": burn.realtime_gpu_seconds, "hue": hue, "pattern": "realtime"},
         {"value": burn.parked_gpu_seconds, "pattern": "parked"},
         {"value": burn.unfunded_gpu_seconds, "hue": hue, "pattern": "unfunded"},
     ]
@@ -242,7 +242,7 @@ def _split(days: list[Day], hue: Hue) -> Split:
 
     strip: list[dict[str, Any]] = [
         {"value": busy, "hue": hue},
-        {"value": realtime, "hue": hue, "pattern": "held"},
+        {"value": realtime, "hue": hue, "pattern": "realtime"},
         {"value": parked, "pattern": "parked"},
     ]
     return Split(

@@ -52,9 +52,9 @@ class Fairness:
 def of_budget(
     *, budget: Budget, tree: Mapping[int, TreeNode], held: Standing, now: datetime
 ) -> Fairness | None:
-    """Return the standing of a budget among its siblings; None for the root or outside the tree."""
+    """Return the standing of a budget among its siblings; None where it has none."""
     node = tree.get(budget.pk)
-    if node is None or node.parent_id is None:
+    if node is None or node.parent_id is None or len(tree[node.parent_id].children) < 2:
         return None
     until = timesteps.floor(now) + timesteps.step()
     used: dict[str, int] = {}

@@ -124,7 +124,8 @@ def page(
 def children(held: Standing, *, budget: Budget, now: datetime, sort: str = "") -> list[Line]:
     """Return the lines of a budget's children and its reserve, as the tree has them."""
     lines = list(_Reader(held, now, periods.active(now), None).lines())
-    below = [replace(line, level=1) for line in lines if line.parent_row == budget.pk]
+    own = (line for line in lines if line.parent_row == budget.pk)
+    below = [replace(line, level=1, has_children=False) for line in own]  # nothing to fold
     return _sorted(below, sort)
 
 

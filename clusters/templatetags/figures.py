@@ -190,6 +190,7 @@ def _paint(pattern: str, hue: int | str | None) -> dict[str, str]:
     return {
         "solid": {"css": f"{tone} f-hue"},
         "held": {"css": f"{tone} t-hue"},
+        "realtime": {"css": f"{tone} m-hue"},
         "planned": {"css": f"{tone} t-hue k-hue", "stroke": "1"},
         "interruptible": {"fill": f"url(#hatch-{flat})"},
         "unfunded": {"fill": f"url(#pale-{flat if hue is not None else 'grey'})"},
