@@ -29,12 +29,3 @@ def parse(text: str) -> int:
         last = unit
     return round(total)
 
-
-def written(seconds: int) -> str:
-    """Return seconds as ``parse`` reads them back: 5400 is 1 h 30 min."""
-    found = []
-    for unit in ("d", "h", "min", "s"):
-        number, seconds = divmod(seconds, SECONDS[unit])
-        if number:
-            found.append(f"{number} {unit}")
-    return " ".join(found) or "0"
