@@ -81,10 +81,10 @@ def _not_funded(row: Outlook, zone: tzinfo) -> str:
     data = row.data
     if "needed_mgpus" not in data:
         return "has no hold yet"
-    return (
-        f"needs {frame.credits(data['needed_mgpus'])} credits, "
-        f"{data['binding'] or 'no active period'} has {frame.credits(data['spendable_mgpus'])}"
-    )
+    needed, has = (frame.credits(data[f"{name}_mgpus"]) for name in ("needed", "spendable"))
+    if data["binding"] is None:
+        return f"needs {needed} credits, and no period is active"
+    return f"needs {needed} credits, {data['binding'].rsplit('/', 1)[-1]} has {has}"
 
 
 def _dependency(row: Outlook, zone: tzinfo) -> str:
