@@ -14,7 +14,7 @@ from budgets.models import Period
 from clusters.models import PoolRate, SimulatedFault
 from ledger.models import ClosedTimestep, Entry
 from tests.factories import HOUR, T0, TIMESTEP, make_period
-from tests.helpers import CREDIT, Institute, grant, make_institute
+from tests.helpers import CREDIT, Institute, assert_reconciled, grant, make_institute
 from workloads.models import Holding, Job
 
 MINUTE = timedelta(minutes=1)
@@ -86,7 +86,11 @@ def played(
     with transaction.atomic():
         place = set_the_scene()
         for at in instants:
-            place.cycle(at)
+            made = cycle.run(at=at, trigger="test")
+            assert made is not None
+            assert made.status == Cycle.Status.COMMITTED
+        place.check(at=instants[-1])
+        assert_reconciled()
         ends = sorted(Job.objects.values_list("name", "state", "ended_at"))
         result = charges(), sums(), ends
         transaction.set_rollback(True)
