@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from allocator.models import Delivery
 from allocator.pages.tree import COLUMNS
 from ledger import reports
 from tests import factories as make
@@ -156,3 +157,24 @@ def test_the_number_of_queries_stays_the_same_however_many_budgets(cast, world):
     for child in more:
         make.make_job(child)
     assert queries(client, "/budgets") == before
+
+
+def test_delivered_is_each_budgets_own_and_the_whole_is_that_of_its_programs(cast, world):
+    for path, owed, got in (
+        ("orlo", 900, 900),
+        ("orlo/science", 600, 540),
+        ("orlo/science/petrel", 300, 300),
+        ("orlo/vision", 400, 400),
+    ):
+        Delivery.objects.create(
+            timestep=NOW - HOUR,
+            budget=world.tree[path],
+            pool=world.pool,
+            entitled_gpu_seconds=owed,
+            demand_gpu_seconds=owed + 50,
+            funded_gpu_seconds=got,
+        )
+    answer = client_of(cast["admin"]).get("/budgets")
+    parts = {name: cells(answer, name)[8] for name in ("Orlo", "Science", "Petrel", "Auk")}
+    assert parts == {"Orlo": "94.0", "Science": "90.0", "Petrel": "100.0", "Auk": "–"}
+    assert '<span class="bad">90.0</span>' in answer.content.decode()
