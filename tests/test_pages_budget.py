@@ -166,6 +166,22 @@ def test_a_change_of_the_share_is_marked_and_steps_the_lines(cast, played, setti
     assert at_now[1] > at_now[0]
 
 
+def test_a_transfer_is_marked_with_its_amount(cast, played):
+    ledger.transfer(
+        source=played.tree["orlo/science/auk"],
+        target=played.tree["orlo/science/petrel"],
+        amount_mgpus=1_500 * CREDIT,
+        author=cast["manager"],
+        note="Storms",
+        key="one",
+        now=NOW - HOUR,
+    )
+    marks = client_of(cast["member"]).get(f"{PETREL}/burn.json").json()["marks"]
+    assert marks == [{"at": "2026-10-10T23:00:00Z", "label": "+1,500 cr"}]
+    auk = client_of(cast["manager"]).get("/budgets/orlo/science/auk/burn.json").json()["marks"]
+    assert [mark["label"] for mark in auk] == ["−1,500 cr"]
+
+
 def test_the_plan_line_uses_each_grant_up_evenly_to_the_periods_end(played):
     middle = T0 + (make.T1 - T0) / 2
     steps = [curves.Step(T0, 1000), curves.Step(middle, 300)]

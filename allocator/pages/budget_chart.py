@@ -1,5 +1,6 @@
 """The burn-down of one budget, in the format that static/charts.js draws (docs/ui.md)."""
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -12,9 +13,11 @@ from budgets import hues, periods
 from budgets.access import Person, get_budget_or_404
 from budgets.models import Budget, ChangeSet, Period
 from ledger import curves
+from ledger.curves import Step
 
 FINE = timedelta(days=3)  # the last days are drawn by the hour
 MARKS = 6
+CREDIT = 3_600_000  # milli-GPU-seconds
 
 
 def burndown(user: Person, *, path: str, now: datetime) -> dict[str, Any] | None:
@@ -27,6 +30,7 @@ def burndown(user: Person, *, path: str, now: datetime) -> dict[str, Any] | None
     instants = curves.daily_and_hourly(period.starts_at, now, fine_from=now - FINE)
     left = curves.left(budget=budget, period=period, steps=steps, instants=instants)
     mine = burning.burns(period=period, now=now)[budget.pk]
+    marks = _marks(budget, period, now)
     chart: dict[str, Any] = {
         "hue": hues.of_budgets()[budget.path],
         "zone": period.time_zone,
@@ -36,7 +40,7 @@ def burndown(user: Person, *, path: str, now: datetime) -> dict[str, Any] | None
         # What runs since the last close is spent too, though not settled yet.
         "left_mgpus": _points([*left[:-1], (now, left[-1][1] - mine.figures.in_flight_mgpus)]),
         "plan_mgpus": _points(curves.plan(period=period, steps=steps)),
-        "marks": _marks(budget, period, now),
+        "marks": [*marks, *_moves(steps, marks)],
     }
     if mine.runs_out and mine.judged:
         day = f"{mine.runs_out.astimezone(ZoneInfo(period.time_zone)):%d %b}".lstrip("0")
@@ -58,6 +62,21 @@ def _marks(budget: Budget, period: Period, now: datetime) -> list[dict[str, Any]
                 for label in _labels(change)
             ]
     return marks
+
+
+def _moves(steps: Sequence[Step], marks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the grants and transfers that no change of the share explains."""
+    known = {mark["at"] for mark in marks}
+    return [
+        {"at": _iso(step.at), "label": _signed(step.amount_mgpus)}
+        for step in steps[1:]
+        if _iso(step.at) not in known
+    ]
+
+
+def _signed(amount_mgpus: int) -> str:
+    words = {"credits": f"{round(amount_mgpus / CREDIT):+,}".replace("-", "−")}
+    return _("%(credits)s cr") % words
 
 
 def _labels(change: Change) -> list[str]:
