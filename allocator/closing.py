@@ -107,8 +107,14 @@ def _cover(boundary: datetime, at: datetime) -> None:
 def _top_up(runs: list[Run], start: datetime, end: datetime) -> None:
     short = ledger.cover(runs=runs, start=start, end=end, now=start)
     for run in runs:
-        if run.pk in short:
-            workloads.unfund(run=run, at=start)
+        if run.pk not in short:
+            continue
+        # What the minimum runtime was promised and is paid for stays so to its end.
+        paid_until = max(start, run.protected_until or start)
+        workloads.unfund(run=run, at=paid_until)
+        # A service may pay again from the next timestep on.
+        if paid_until == start and not run.job.is_realtime:
+            ledger.release_rest(job=run.job, attempt=run.number, at=start, now=start)
 
 
 def cover_services(*, at: datetime) -> None:

@@ -7,8 +7,9 @@ import pytest
 from allocator import admission, playing
 from allocator.models import Outlook
 from clusters.models import SimulatedFault
+from ledger import reports
 from ledger.models import Entry
-from tests.factories import HOUR, T0, TIMESTEP
+from tests.factories import HOUR, T0, TIMESTEP, make_nodes, make_pool
 from tests.helpers import CREDIT, PLENTY, Institute, arrival, grant, make_institute
 from workloads import services as workloads
 from workloads.models import Job, Run
@@ -296,3 +297,45 @@ def test_a_job_whose_dependency_failed_never_starts_and_says_so(place):
 def total(kind: str, job: Job) -> int:
     """Sum of a job's entries of a kind, in milli-GPU-seconds."""
     return sum(entry.amount_mgpus for entry in Entry.objects.filter(kind=kind, job=job))
+
+
+def test_at_zero_a_run_stays_funded_to_the_end_of_the_minimum_runtime_it_was_promised():
+    """10 credits pay 8 GPUs for 1 h 15, which ends within a timestep."""
+    place = make_institute(credits={"orlo/science/petrel": 10, "orlo/vision/tern": PLENTY})
+    job = place.submit(place.petrel, minimum_runtime_s=4500, expected_duration_s=3 * 3600)
+    rival = [arrival(T0 + HOUR, place.submit, place.tern, gpus=16, name="rival")]
+    place.play(T0, T0 + 2 * HOUR, rival)
+    run = job.runs.get()
+    end_of_promise = T0 + timedelta(seconds=4500)
+    assert (run.end_reason, run.ended_at) == ("preempted", T0 + 3 * TIMESTEP)
+    assert run.protected_until == end_of_promise
+    spans = run.holdings.order_by("started_at").values_list("funded", "started_at", "ended_at")
+    assert list(spans) == [
+        (True, T0, end_of_promise),
+        (False, end_of_promise, T0 + 3 * TIMESTEP),
+    ]
+    assert total("charge", job) == total("release", job) == 10 * CREDIT
+
+
+def test_a_run_cut_short_before_its_paid_time_is_over_holds_nothing_beyond_its_end():
+    place = make_institute(credits={"orlo/science/petrel": 10})
+    job = place.submit(place.petrel, minimum_runtime_s=4500, lasts=4000)
+    place.play(T0, T0 + 2 * HOUR)
+    run = job.runs.get()
+    assert (run.end_reason, run.ended_at) == ("completed", T0 + timedelta(seconds=4000))
+    assert max(h.ended_at for h in run.holdings.all()) == run.ended_at
+    assert total("charge", job) == 8 * 4000 * 1000
+    assert reports.spendable(budget=place.petrel, now=T0 + 2 * HOUR) == 8 * 500 * 1000
+
+
+def test_what_is_left_of_a_hold_that_no_longer_pays_a_timestep_goes_back_at_once():
+    """Held at the dearer pool's rate (9.6 credits an hour), spent in the cheaper one (8)."""
+    place = make_institute(credits={"orlo/science/petrel": 11})
+    make_nodes(make_pool(cluster=place.cluster, slug="b200", rate=1200))
+    job = place.submit(place.petrel, expected_duration_s=3 * 3600)
+    place.play(T0, T0 + HOUR)
+    run = job.runs.get()
+    assert (run.state, run.holdings.filter(funded=False).get().started_at) == ("running", T0 + HOUR)
+    assert total("charge", job) == 8 * CREDIT
+    assert total("release", job) == total("hold", job) == 96 * CREDIT // 10
+    assert reports.spendable(budget=place.petrel, now=T0 + HOUR) == 3 * CREDIT

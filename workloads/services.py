@@ -126,7 +126,7 @@ def end_run(*, run: Run, reason: str, at: datetime, **data: Any) -> bool:
             return False
         run.state, run.end_reason, run.ended_at = RS.ENDED, reason, at
         run.holdings.filter(started_at__gt=at, ended_at=None).update(started_at=at, ended_at=at)
-        run.holdings.filter(ended_at=None).update(ended_at=at)
+        run.holdings.filter(Q(ended_at=None) | Q(ended_at__gt=at)).update(ended_at=at)
         job = Job.objects.get(pk=run.job_id)
         _after_run(job, run, at=at)
         log(job, f"run_{reason}", at=at, run=run, **data)
@@ -197,7 +197,10 @@ def lose_funding(*, job: Job, at: datetime) -> None:
 
 
 def unfund(*, run: Run, at: datetime) -> None:
-    """From an instant on, the run is free and preemptible; later funds don't reach back."""
+    """From an instant on, the run is free and preemptible; later funds don't reach back.
+
+    The instant may lie ahead: up to there its minimum runtime is paid for.
+    """
     with transaction.atomic():
         beyond = Q(ended_at=None) | Q(ended_at__gt=at)
         for holding in run.holdings.filter(beyond, funded=True):
