@@ -107,6 +107,9 @@ def _cover(boundary: datetime, at: datetime) -> None:
 def _top_up(runs: list[Run], start: datetime, end: datetime) -> None:
     short = ledger.cover(runs=runs, start=start, end=end, now=start)
     for run in runs:
+        if run.ended_at is not None:
+            # It was asked as it would have been in time; nothing is left to be set aside for.
+            ledger.release_rest(job=run.job, attempt=run.number, at=start, now=start)
         if run.pk not in short:
             continue
         # What the minimum runtime was promised and is paid for stays so to its end.

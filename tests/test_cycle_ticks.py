@@ -167,6 +167,14 @@ def test_a_service_without_credits_is_not_charged_for_ticks_that_were_missed():
     assert sums()["charge"] <= 5 * CREDIT
 
 
+def test_a_late_tick_leaves_no_hold_of_a_run_that_has_ended_since(place):
+    place.submit(place.petrel, lasts=2400)
+    place.cycle(T0)
+    place.cycle(T0 + 47 * MINUTE)
+    assert Job.objects.get().state == Job.State.COMPLETED
+    assert sums()["open"] == 0
+
+
 # --- Borders inside a run ------------------------------------------------------------------------
 
 

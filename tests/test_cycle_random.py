@@ -1,0 +1,131 @@
+"""Random days: whatever comes when, every invariant holds after every cycle.
+
+``RANDOM_DAYS`` says how many (their seeds count from 0).
+"""
+
+import os
+import random
+from datetime import timedelta
+
+import pytest
+
+from allocator import admission, cycle
+from allocator.models import Cycle
+from clusters.models import Drain, Node, PoolRate, SimulatedFault
+from ledger.models import ClosedTimestep
+from tests.factories import HOUR, T0, make_nodes, make_pool, make_shares
+from tests.helpers import Institute, assert_reconciled, grant, make_institute
+from workloads.models import Job
+
+pytestmark = pytest.mark.django_db
+DAYS = int(os.environ.get("RANDOM_DAYS", "4"))
+SECOND = timedelta(seconds=1)
+
+
+class Day:
+    """Draws what happens next from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+        few = {"orlo/science/petrel": 90, "orlo/science/auk": 15, "orlo/vision/tern": 60}
+        self.place: Institute = make_institute(nodes=3, credits=few)
+        self.other = make_pool("a100", rate=700, cluster=self.place.cluster)
+        self.nodes: list[Node] = [*self.place.nodes, *make_nodes(self.other, 2, gpus=4)]
+
+    def happen(self, at) -> None:
+        what = [self.submit] * 8 + [self.serve, self.cancel, self.cancel, self.depend]
+        what += [self.fault, self.drain, self.grant, self.rate, self.shares, self.retire]
+        self.dice.choice(what)(at)
+
+    def leaf(self):
+        return self.dice.choice([self.place.petrel, self.place.auk, self.place.tern])
+
+    def submit(self, at, **more) -> None:
+        lasts = self.dice.choice([200, 1800, 4000, 9000, 30_000])
+        self.place.submit(
+            self.leaf(),
+            at=at,
+            gpus=self.dice.choice([1, 2, 4, 8, 16]),
+            pools=more.pop("pools", ()) or self.dice.choice([(), (), ("h100",)]),
+            minimum_runtime_s=self.dice.choice([None, 0, 600, 3600, 5000]),
+            expected_duration_s=self.dice.choice([lasts, 2 * lasts, 1800]),
+            lasts=lasts,
+            resumable=self.dice.random() < 0.5,
+            urgency=self.dice.choice(["low", "normal", "high"]),
+            when_unfunded=self.dice.choice(["wait", "run"]),
+            time_limit_s=self.dice.choice([None, None, 20_000]),
+            **more,
+        )
+
+    def serve(self, at) -> None:
+        if Job.objects.filter(kind="realtime").exclude(state__in=Job.ENDED).count() < 3:
+            profile = tuple(self.dice.randrange(7) for _ in range(12)) * 2
+            self.place.serve(
+                self.leaf(), at=at, profile=(1, *profile[1:]), swap_cap=self.dice.randrange(1, 5)
+            )
+
+    def cancel(self, at) -> None:
+        jobs = list(Job.objects.exclude(state__in=Job.ENDED))
+        if jobs:
+            admission.cancel(job=self.dice.choice(jobs), by=self.place.user, now=at)
+
+    def depend(self, at) -> None:
+        jobs = list(Job.objects.exclude(kind="realtime"))
+        if jobs:
+            self.submit(at, dependencies=(self.dice.choice(jobs).pk,))
+
+    def fault(self, at) -> None:
+        start = at + self.dice.randrange(7200) * SECOND
+        SimulatedFault.objects.create(
+            node=self.dice.choice(self.nodes),
+            starts_at=start,
+            ends_at=start + self.dice.randrange(60, 9000) * SECOND,
+        )
+
+    def drain(self, at) -> None:
+        start = at + self.dice.randrange(7200) * SECOND
+        ends = self.dice.choice([None, start + HOUR])
+        Drain.objects.create(
+            node=self.dice.choice(self.nodes), starts_at=start, ends_at=ends, reason="repair"
+        )
+        if ends is None:  # not for good, or nothing runs any more
+            Drain.objects.filter(ends_at=None).update(ends_at=start + 2 * HOUR)
+
+    def grant(self, at) -> None:
+        grant(self.leaf(), self.dice.randrange(1, 30), at=at)
+
+    def rate(self, at) -> None:
+        later = at + self.dice.randrange(1, 7200) * SECOND
+        PoolRate.objects.get_or_create(
+            pool=self.other,
+            effective_at=later,
+            defaults={"rate_per_mille": self.dice.choice([500, 900, 1300])},
+        )
+
+    def shares(self, at) -> None:
+        part = self.dice.randrange(100_001)
+        science = self.place.tree["orlo/science"]
+        make_shares(science, {self.place.petrel: part, self.place.auk: 100_000 - part}, at=at)
+
+    def retire(self, at) -> None:
+        node = self.nodes[-1]
+        if node.active_until is None:
+            node.active_until = at + self.dice.randrange(3600) * SECOND
+            node.save()
+
+
+@pytest.mark.parametrize("seed", range(DAYS))
+def test_a_random_day_keeps_every_rule(seed):
+    day = Day(seed)
+    at = T0
+    while at < T0 + 12 * HOUR:
+        for _ in range(day.dice.choice([0, 1, 1, 2, 4])):
+            day.happen(at)
+        made = cycle.run(at=at, trigger="test")
+        assert made is not None
+        assert made.status == Cycle.Status.COMMITTED, made.problems
+        day.place.check(at=at)
+        at += day.dice.choice([0, 1, 47, 300, 900, 1800, 1800, 3600, 12_000]) * SECOND
+    assert_reconciled()
+    assert ClosedTimestep.objects.count() >= 10
+    assert Job.objects.filter(state__in=Job.ENDED).count() > 2
