@@ -44,7 +44,8 @@ def test_each_line_has_the_figures_of_the_report(cast, world):
 def test_the_page_opens_with_its_answer(cast, world):
     page = text_of(client_of(cast["admin"]).get("/budgets"))
     assert "100.0 % of Orlo is shared, 0.0 % is in reserve." in page
-    assert "It has settled 0.5 % of its grant at 10.9 % of 2026 Q4 (pace 0.04)." in page
+    assert "It has settled 0.5 % of its grant at 10.9 % of" in page
+    assert "2026 Q4 (pace 0.04)." in page
     assert "None is ahead of plan." in page
 
 
