@@ -6,7 +6,7 @@ from fractions import Fraction
 from zoneinfo import ZoneInfo
 
 from django.db import transaction
-from django.db.models import F, Q, QuerySet
+from django.db.models import F, Min, Q, QuerySet
 
 from budgets.models import WHOLE, Period, PlannedCapacity
 from budgets.refusals import Refused, check_instant
@@ -94,10 +94,22 @@ def covering(at: datetime) -> Period | None:
     return _covering(at).filter(status__in=(Status.ACTIVE, Status.CLOSED)).first()
 
 
+def begins(period: Period) -> datetime:
+    """Return from when a period has GPU-time to plan: its start, or the first node's, if later.
+
+    A cluster that joins within a quarter is granted, and burned, over the rest of it.
+    """
+    first = Node.objects.aggregate(first=Min("active_from"))["first"]
+    if first is None or not period.starts_at < first < period.ends_at:
+        return period.starts_at
+    return first
+
+
 def elapsed(period: Period, at: datetime) -> Fraction:
-    """Return how much of a period has passed at an instant, 0 to 1, exact."""
-    whole = int((period.ends_at - period.starts_at).total_seconds())
-    gone = int((at - period.starts_at).total_seconds())
+    """Return how much of a period's time with GPUs has passed at an instant, 0 to 1, exact."""
+    start = begins(period)
+    whole = int((period.ends_at - start).total_seconds())
+    gone = int((at - start).total_seconds())
     return Fraction(min(max(gone, 0), whole), whole)
 
 

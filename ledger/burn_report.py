@@ -115,6 +115,7 @@ class _Report:
         self.now = min(now, from_seconds(to_seconds(period.ends_at) - 1))
         self.tree = Membership.load()
         self.figures = figures(period=period, now=self.now)
+        self.elapsed = elapsed(period, self.now)
         self.settled: dict[int, int] = defaultdict(int)
         self.burned: dict[int, Spent] = defaultdict(Spent)
         self.rate: dict[int, int] = defaultdict(int)
@@ -230,8 +231,8 @@ class _Report:
         burned: Spent,
     ) -> BurnRow:
         used = amounts["settled_mgpus"] + amounts["in_flight_mgpus"]
-        gone = elapsed(self.period, self.now)
-        on_pace = pace(used_mgpus=used, granted_mgpus=amounts["granted_mgpus"], elapsed=gone)
+        granted = amounts["granted_mgpus"]
+        on_pace = pace(used_mgpus=used, granted_mgpus=granted, elapsed=self.elapsed)
         runway = runway_days(spendable_mgpus=spendable, burn_rate_mgpus=rate)
         return BurnRow(
             path=budget.path,

@@ -7,6 +7,7 @@ from datetime import datetime
 from fractions import Fraction
 from itertools import groupby
 
+from budgets import periods
 from budgets.models import Budget, Period
 from ledger.burn import settled_between
 from ledger.figures import GRANTED
@@ -27,12 +28,16 @@ Points = list[tuple[datetime, int]]
 
 
 def granted_steps(*, budget: Budget, period: Period, until: datetime) -> list[Step]:
-    """Return the grants, carry-overs and transfers of a budget up to an instant. One query."""
+    """Return the grants, carry-overs and transfers of a budget up to an instant. Two queries.
+
+    What was granted before the period had GPUs counts from when it had.
+    """
+    begins = periods.begins(period)
     entries = Entry.objects.filter(budget=budget, period=period, kind__in=GRANTED, at__lte=until)
     rows = entries.exclude(amount_mgpus=0).order_by("at", "pk").values_list("at", "amount_mgpus")
     return [
-        Step(max(at, period.starts_at), sum(amount for _, amount in group))
-        for at, group in groupby(rows, key=lambda row: row[0])
+        Step(at, sum(amount for _, amount in group))
+        for at, group in groupby(rows, key=lambda row: max(row[0], begins))
     ]
 
 

@@ -304,3 +304,12 @@ def test_paths_have_a_longest(tree):
     with pytest.raises(Refused, match="would be over 400 characters"):
         services.rename_budget(budget=tree["orlo/science"], slug="p" * 50, name="P")
     assert Budget.objects.filter(path=parent.path).exists()
+
+
+def test_a_period_s_time_counts_from_when_it_has_gpus():
+    period = make.make_period()
+    late = period.starts_at + (period.ends_at - period.starts_at) / 2
+    make.make_nodes(make.make_pool(), 1, active_from=late)
+    assert periods.begins(period) == late
+    assert periods.elapsed(period, late) == 0
+    assert periods.elapsed(period, late + (period.ends_at - late) / 4) == Fraction(1, 4)

@@ -27,14 +27,15 @@ def burndown(user: Person, *, path: str, now: datetime) -> dict[str, Any] | None
     if period is None:
         return None
     steps = curves.granted_steps(budget=budget, period=period, until=now)
-    instants = curves.daily_and_hourly(period.starts_at, now, fine_from=now - FINE)
+    begins = periods.begins(period)
+    instants = curves.daily_and_hourly(begins, now, fine_from=now - FINE)
     left = curves.left(budget=budget, period=period, steps=steps, instants=instants)
     mine = burning.burns(period=period, now=now)[budget.pk]
     marks = _marks(budget, period, now)
     chart: dict[str, Any] = {
         "hue": hues.of_budgets()[budget.path],
         "zone": period.time_zone,
-        "from": _iso(period.starts_at),
+        "from": _iso(begins),
         "to": _iso(period.ends_at),
         "now": _iso(now),
         # What runs since the last close is spent too, though not settled yet.

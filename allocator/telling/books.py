@@ -1,6 +1,5 @@
 """The books: conservation of GPU-time by pool, and what each budget has burned."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,9 +7,9 @@ from fractions import Fraction
 
 from allocator import delivery
 from allocator.telling import frame
-from budgets.models import Budget, Period, PlannedCapacity
+from budgets import periods
+from budgets.models import Budget, Period
 from budgets.shares import TreeNode
-from clusters.models import Node
 from ledger import reports
 from ledger.reports import ConservationRow, EntryProblem
 
@@ -83,7 +82,7 @@ def burn_table(
     """Credits of each budget given, and how much of what it was owed it got."""
     figures = reports.figures(period=period, now=at)
     delivered = delivery.summary(start=since, end=at)
-    passed = planned_part(period, at)
+    passed = periods.elapsed(period, at)
     rows = []
     for node in nodes:
         mine, got = figures[node.budget.pk], delivered.get(node.budget.pk)
@@ -101,19 +100,6 @@ def burn_table(
         )
     head = ("Credits", "granted", "settled", "in flight", "held", "spendable", "pace", "parked")
     yield from frame.table((*head, "unfunded", "of owed"), rows)
-
-
-def planned_part(period: Period, at: datetime) -> Fraction:
-    """How much of a period's planned capacity, by its rates, has passed at an instant."""
-    rates = {row.pool_id: row for row in PlannedCapacity.objects.filter(period=period)}
-    whole = sum(row.gpu_seconds * row.rate_per_mille for row in rates.values())
-    gone: dict[int, int] = defaultdict(int)
-    for node in Node.objects.filter(pool__in=rates):
-        start = max(node.active_from, period.starts_at)
-        end = min(node.active_until or at, at)
-        gone[node.pool_id] += node.gpus * max(0, int((end - start).total_seconds()))
-    passed = sum(seconds * rates[pool].rate_per_mille for pool, seconds in gone.items())
-    return Fraction(passed, whole) if whole else Fraction(0)
 
 
 def sums_agree(parent: Budget, *, period: Period, at: datetime) -> bool:
