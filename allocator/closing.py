@@ -99,12 +99,13 @@ def _cover(boundary: datetime, at: datetime) -> None:
     """
     end = boundary + timesteps.step()
     runs = _held_past(boundary)
-    _top_up([run for run in runs if not run.job.is_realtime], boundary, end)
+    top_up([run for run in runs if not run.job.is_realtime], boundary, end)
     if boundary < at:
-        _top_up([run for run in runs if run.job.is_realtime], boundary, min(end, at))
+        top_up([run for run in runs if run.job.is_realtime], boundary, min(end, at))
 
 
-def _top_up(runs: list[Run], start: datetime, end: datetime) -> None:
+def top_up(runs: list[Run], start: datetime, end: datetime) -> None:
+    """Make holds cover [start, end); what can't be is unfunded from there on."""
     short = ledger.cover(runs=runs, start=start, end=end, now=start)
     for run in runs:
         if run.ended_at is not None:
@@ -133,7 +134,7 @@ def cover_services(*, at: datetime) -> None:
     if not runs or _set_aside(runs, end=end):
         return
     with transaction.atomic():
-        _top_up(runs, at, end)
+        top_up(runs, at, end)
 
 
 def _set_aside(runs: list[Run], *, end: datetime) -> bool:

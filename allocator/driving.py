@@ -12,7 +12,7 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
-from allocator import alarms
+from allocator import alarms, closing, timesteps
 from clusters import services as clusters
 from clusters.connectors import connector_for
 from clusters.connectors.base import (
@@ -167,12 +167,21 @@ def _order(run: Run) -> StartOrder:
 def _take_over(run: Run, report: RunReport, at: datetime) -> bool:
     """Make a run say what the cluster says of it; True if it has ended."""
     if run.state == Run.State.STARTING:
-        workloads.confirm_start(run=run, at=report.started_at)
-        run.refresh_from_db(fields=["state", "started_at", "protected_until"])
+        _confirm(run, report.started_at)
     if report.ended_at is None:
         return False
     reason = OUTCOMES.get(report.outcome) or run.end_reason or Run.EndReason.CANCELLED
     return _end(run, reason, report.ended_at)
+
+
+def _confirm(run: Run, started_at: datetime) -> None:
+    with transaction.atomic():
+        workloads.confirm_start(run=run, at=started_at)
+        run.refresh_from_db(fields=["state", "started_at", "protected_until"])
+        first = timesteps.floor(started_at)
+        if first > timesteps.floor(run.decided_at) and not run.job.is_realtime:
+            # What was set aside for the timestep of the decision need not last for this one.
+            closing.top_up([run], started_at, first + timesteps.step())
 
 
 def _end(run: Run, reason: str, at: datetime, **data: object) -> bool:

@@ -16,6 +16,7 @@ from clusters.connectors.simulated import SimulatedConnector
 from clusters.models import SimulatedFault, SimulatedTask
 from ledger.models import ClosedTimestep, Entry
 from tests.factories import HOUR, T0, TIMESTEP, make_cluster, make_nodes, make_pool
+from tests.flaky import Flaky
 from tests.helpers import Institute, make_institute
 from workloads.models import Holding, Job, Run
 
@@ -110,39 +111,6 @@ def test_a_stale_plan_is_made_again(place, monkeypatch):
 # --- Clusters that fail --------------------------------------------------------------------------
 
 
-class Flaky(SimulatedConnector):
-    """Fails as told: before it has done what it was asked, or after it, with the answer lost."""
-
-    failing: set[tuple[str, str]] = set()  # (call, before or after)
-    chance = 0.0
-    dice = random.Random(0)
-
-    def _around(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        self._fail(name, "before")
-        answer = getattr(super(), name)(*args, **kwargs)
-        self._fail(name, "after")
-        return answer
-
-    def _fail(self, name: str, moment: str) -> None:
-        if (name, moment) in self.failing or self.dice.random() < self.chance:
-            raise ConnectorError(f"{name} failed {moment} it was done")
-
-    def observe(self, *args: Any, **kwargs: Any) -> Any:
-        return self._around("observe", *args, **kwargs)
-
-    def start(self, *args: Any, **kwargs: Any) -> Any:
-        return self._around("start", *args, **kwargs)
-
-    def stop(self, *args: Any, **kwargs: Any) -> Any:
-        return self._around("stop", *args, **kwargs)
-
-    def resize(self, *args: Any, **kwargs: Any) -> Any:
-        return self._around("resize", *args, **kwargs)
-
-    def idle(self, *args: Any, **kwargs: Any) -> Any:
-        return self._around("idle", *args, **kwargs)
-
-
 @pytest.fixture
 def flaky(monkeypatch):
     monkeypatch.setitem(KINDS, "simulated", Flaky)
@@ -223,6 +191,23 @@ def test_a_run_that_ended_while_its_cluster_was_away_is_charged_to_its_end(place
     assert sum(e.gpu_seconds for e in Entry.objects.filter(kind="charge")) == 8 * 2400
     job.refresh_from_db()
     assert (job.state, job.ended_at) == (Job.State.COMPLETED, T0 + timedelta(seconds=2400))
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_start_that_slips_into_the_next_timestep_is_paid_there_or_is_free(flaky, moment):
+    place = make_institute(credits={"orlo/science/petrel": 3})
+    job = place.submit(place.petrel, minimum_runtime_s=600)
+    flaky.failing = {("start", "before")}
+    run(place, T0 + 29 * MINUTE)
+    flaky.failing = {("start", moment)} - {("start", "before")}
+    run(place, T0 + 31 * MINUTE)
+    flaky.failing = set()
+    run(place, T0 + 75 * MINUTE)
+    place.cycle(T0 + 2 * HOUR)
+    paid = job.runs.get().holdings.get(funded=True)
+    assert (paid.started_at, paid.ended_at) == (T0 + 31 * MINUTE, T0 + 41 * MINUTE)
+    charges = Entry.objects.filter(kind="charge", job=job)
+    assert sum(e.amount_mgpus for e in charges) == 8 * 600 * 1000
 
 
 def test_without_telemetry_a_run_is_charged_as_busy_and_an_alarm_says_so(place, flaky):

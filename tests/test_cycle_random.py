@@ -10,16 +10,19 @@ from datetime import timedelta
 import pytest
 
 from allocator import admission, cycle
-from allocator.models import Cycle
+from allocator.models import Alarm, Cycle
+from clusters.connectors import KINDS
 from clusters.models import Drain, Node, PoolRate, SimulatedFault
 from ledger.models import ClosedTimestep
-from tests.factories import HOUR, T0, make_nodes, make_pool, make_shares
+from tests.factories import HOUR, T0, TIMESTEP, make_nodes, make_pool, make_shares
+from tests.flaky import Flaky
 from tests.helpers import Institute, assert_reconciled, grant, make_institute
 from workloads.models import Job
 
 pytestmark = pytest.mark.django_db
 DAYS = int(os.environ.get("RANDOM_DAYS", "4"))
 SECOND = timedelta(seconds=1)
+PAUSES = (0, 1, 47, 300, 900, 1800, 1800, 3600, 12_000)  # seconds between cycles
 
 
 class Day:
@@ -114,18 +117,39 @@ class Day:
             node.save()
 
 
-@pytest.mark.parametrize("seed", range(DAYS))
-def test_a_random_day_keeps_every_rule(seed):
-    day = Day(seed)
+def play(day: Day, *, settled: bool):
+    """Run cycles at random instants of half a day; return the last one's instant."""
     at = T0
     while at < T0 + 12 * HOUR:
         for _ in range(day.dice.choice([0, 1, 1, 2, 4])):
             day.happen(at)
         made = cycle.run(at=at, trigger="test")
-        assert made is not None
-        assert made.status == Cycle.Status.COMMITTED, made.problems
-        day.place.check(at=at)
-        at += day.dice.choice([0, 1, 47, 300, 900, 1800, 1800, 3600, 12_000]) * SECOND
+        assert made is None or made.status == Cycle.Status.COMMITTED, made.problems
+        assert made is not None or not settled
+        day.place.check(at=at, settled=settled)
+        last, at = at, at + day.dice.choice(PAUSES) * SECOND
+    return last
+
+
+@pytest.mark.parametrize("seed", range(DAYS))
+def test_a_random_day_keeps_every_rule(seed):
+    play(Day(seed), settled=True)
     assert_reconciled()
     assert ClosedTimestep.objects.count() >= 10
     assert Job.objects.filter(state__in=Job.ENDED).count() > 2
+
+
+@pytest.mark.parametrize("seed", range(1000, 1000 + DAYS))
+def test_a_random_day_with_a_cluster_that_fails_keeps_every_rule(seed, monkeypatch):
+    monkeypatch.setitem(KINDS, "simulated", Flaky)
+    monkeypatch.setattr(Flaky, "dice", random.Random(seed))
+    monkeypatch.setattr(Flaky, "chance", 0.1)
+    day = Day(seed)
+    last = play(day, settled=False)
+    monkeypatch.setattr(Flaky, "chance", 0.0)
+    for n in range(3):
+        cycle.run(at=last + n * TIMESTEP, trigger="test")
+    day.place.check(at=last + 2 * TIMESTEP)
+    assert_reconciled()
+    assert not Alarm.objects.filter(cleared_at=None).exists()
+    assert ClosedTimestep.objects.count() >= 10
