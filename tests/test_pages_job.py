@@ -393,6 +393,20 @@ def test_the_axis_lays_waits_runs_and_charges_out_in_time(cast, day):
     assert percent(axis.low) <= percent(axis.likely) <= percent(axis.high) <= 100
 
 
+def test_what_is_charged_at_once_stands_one_on_the_other(cast, day):
+    job = day.jobs["sky"]
+    first = Entry.objects.filter(job=job, kind="charge").order_by("at").first()
+    Entry.objects.create(
+        **{f.attname: getattr(first, f.attname) for f in Entry._meta.fields if f.name != "id"}
+        | {"key": f"{first.key}:unfunded", "funded": False, "amount_mgpus": 0}
+    )
+    axis = read(cast["admin"], job).axis
+    assert axis.most_gpu_seconds == 2 * first.gpu_seconds
+    below, above = axis.bars[:2]
+    assert (below.kind, below.y, below.height) == ("funded", "116.0", "18.0")
+    assert (above.kind, above.y, above.height) == ("unfunded", "98.0", "18.0")
+
+
 def test_marks_are_round_hours_of_the_reader_s_zone(cast, day):
     marks = read(cast["admin"], day.job("storm")).axis.marks
     assert 3 <= len(marks) <= job_axis.MARKS + 1

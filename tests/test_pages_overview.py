@@ -175,6 +175,15 @@ def test_alarms_say_what_who_and_where(cast):
     assert "For operations · Open plan" in text
 
 
+def test_jobs_that_wait_for_funds_are_an_alarm_of_the_budget_that_binds(cast, day):
+    data = {"binding": "orlo/science", "needed_mgpus": 2, "spendable_mgpus": 1}
+    Outlook.objects.filter(job=day.jobs["flood"]).update(rule="not_funded", data=data)
+    text = text_of(client_of(cast["manager"]).get("/"))
+    assert "Science can’t pay for one job They wait for funds." in text  # noqa: RUF001
+    # Science's means are nothing that Petrel's member may know.
+    assert "pay for" not in text_of(client_of(cast["member"]).get("/"))
+
+
 def test_a_refused_plan_s_text_is_for_those_who_see_everything(cast):
     Alarm.objects.create(kind="illegal_plan", raised_at=NOW, text="tern/fold overlaps")
     assert "tern/fold overlaps" in text_of(client_of(cast["admin"]).get("/"))

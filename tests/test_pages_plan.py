@@ -10,6 +10,7 @@ from allocator.models import Cycle
 from allocator.pages import plan, plan_feed
 from allocator.reading import newest
 from clusters.models import Drain, NodeState
+from ledger.models import Entry
 from tests import factories as make
 from tests.factories import HOUR, T0
 from tests.pages_day import NOW, go_on, play, stand_at
@@ -112,6 +113,18 @@ def test_parked_spans_are_those_of_the_charges(cast, day):
         [["2026-10-01T00:00:00Z", "2026-10-01T00:30:00Z"]],
         [["2026-10-01T01:30:00Z", "2026-10-01T02:00:00Z"]],
     ]
+
+
+def test_parked_spans_that_touch_are_one(cast, day):
+    storm = day.jobs["storm"]
+    last = Entry.objects.filter(job=storm, kind="charge", parked_gpu_seconds__gt=0).last()
+    shift = {"at": last.until, "until": last.until + make.TIMESTEP, "timestep": last.until}
+    Entry.objects.create(
+        **{f.attname: getattr(last, f.attname) for f in Entry._meta.fields if f.name != "id"}
+        | {"key": f"{last.key}:next", **shift}
+    )
+    mine = [b for b in feed_of(cast["admin"])["bars"] if b["job"] == storm.pk and b.get("run") == 2]
+    assert mine[0]["parked"] == [["2026-10-01T01:30:00Z", "2026-10-01T02:30:00Z"]]
 
 
 def test_others_work_has_neither_name_nor_link(cast, day):

@@ -5,6 +5,7 @@ Across in percent of the width, so that it fits any screen; up and down in pixel
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -18,7 +19,7 @@ from workloads.models import Job, Run
 
 STEPS = (15, 30, 60, 120, 240, 360, 720, 1440, 2880, 10080)  # minutes between marks
 MARKS = 9
-TOP, BASE, HEIGHT = 98, 134, 36  # of the charges' bars
+BASE, HEIGHT = 134, 36  # of the charges' bars
 WIDE = 9.0  # percent of the width that a label inside a part needs
 
 
@@ -64,7 +65,7 @@ class Axis:
     runs: list[Part]
     cuts: list[Mark]  # preemptions
     bars: list[Bar]
-    most: ChargeLine | None  # the tallest bar's charge
+    most_gpu_seconds: int  # of the tallest bar
     now: str
     now_is_late: bool  # so near the right edge that its label stands before it
     rest: str  # width of what lies ahead
@@ -90,7 +91,7 @@ def axis(
     last = job.ended_at or max([now, *(ends or ()), *([why.high] if why and why.high else [])])
     scale = _Scale(job.submitted_at, max(last, job.submitted_at + timedelta(minutes=30)))
     runs = [run for run in job.runs.all() if run.started_at is not None]
-    most = max(charges.lines, key=lambda line: line.gpu_seconds, default=None)
+    most = max(_by_start(charges).values(), default=0)
     until = min(now, scale.end)
     low, likely, high = ends or (None, None, None)
     return Axis(
@@ -103,7 +104,7 @@ def axis(
             if run.end_reason == Run.EndReason.PREEMPTED and run.ended_at is not None
         ],
         bars=[*_bars(charges, most, scale), *_in_flight(job, runs, most, scale, now)],
-        most=most,
+        most_gpu_seconds=most,
         now="" if job.has_ended else scale.x(until),
         now_is_late=scale.is_late(until),
         rest="" if job.has_ended else scale.width(until, scale.end),
@@ -186,15 +187,25 @@ def _run(job: Job, run: Run, scale: _Scale, now: datetime) -> Iterator[Part]:
             yield scale.part(a, b, kind, run.number)
 
 
-def _bars(charges: JobCharges, most: ChargeLine | None, scale: _Scale) -> Iterator[Bar]:
+def _by_start(charges: JobCharges) -> dict[datetime, int]:
+    """GPU-seconds of the charges that begin at the same instant, funded and not."""
+    sums: dict[datetime, int] = defaultdict(int)
     for line in charges.lines:
-        assert most is not None, "there is a largest where there is one"
-        height = HEIGHT * line.gpu_seconds / most.gpu_seconds
-        parked = HEIGHT * line.parked_gpu_seconds / most.gpu_seconds
+        sums[line.start] += line.gpu_seconds
+    return sums
+
+
+def _bars(charges: JobCharges, most: int, scale: _Scale) -> Iterator[Bar]:
+    """Yield a bar for each charge; what is charged at once stands one on the other."""
+    below: dict[datetime, float] = defaultdict(float)
+    for line in sorted(charges.lines, key=lambda line: (line.start, not line.funded)):
+        height = HEIGHT * line.gpu_seconds / most
+        parked = HEIGHT * line.parked_gpu_seconds / most
+        below[line.start] += height
         yield Bar(
             x=scale.x(line.start),
             width=_narrower(scale.width(line.start, line.end)),
-            y=f"{BASE - height:.1f}",
+            y=f"{BASE - below[line.start]:.1f}",
             height=f"{height:.1f}",
             parked=f"{parked:.1f}" if line.parked_gpu_seconds else "",
             kind="funded" if line.funded else "unfunded",
@@ -202,9 +213,7 @@ def _bars(charges: JobCharges, most: ChargeLine | None, scale: _Scale) -> Iterat
         )
 
 
-def _in_flight(
-    job: Job, runs: list[Run], most: ChargeLine | None, scale: _Scale, now: datetime
-) -> Iterator[Bar]:
+def _in_flight(job: Job, runs: list[Run], most: int, scale: _Scale, now: datetime) -> Iterator[Bar]:
     """Yield what runs since the last charge, as a part of a whole timestep's."""
     live = next((run for run in runs if run.state in Run.LIVE), None)
     if live is None or live.started_at is None:
@@ -212,7 +221,7 @@ def _in_flight(
     since = max(live.started_at, live.charged_until or live.started_at)
     gpus = sum(holding.gpus for holding in live.holdings.all() if holding.ended_at is None)
     seconds = int((now - since).total_seconds())
-    whole = most.gpu_seconds if most else gpus * int(timesteps.step().total_seconds())
+    whole = most or gpus * int(timesteps.step().total_seconds())
     if seconds <= 0 or not whole:
         return
     height = min(HEIGHT, HEIGHT * gpus * seconds / whole)

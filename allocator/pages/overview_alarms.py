@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from allocator.models import Alarm
+from allocator.models import Alarm, Outlook
 from allocator.pages.names import Names
 from clusters import services as clusters
 from clusters import states
@@ -22,18 +23,19 @@ SHOWN = 6
 class Notice:
     """One line: its kind decides words, owner and action. ``is_act``: red."""
 
-    kind: str  # an alarm's kind without what it is about; runs_out, node_down, draining
+    kind: str  # an alarm's kind without what it is about; runs_out, not_funded, node_down, draining
     is_act: bool
     about: str = ""
     text: str = ""
     at: datetime | None = None
     until: datetime | None = None
     path: str = ""
+    jobs: int = 0
 
 
 def notices(names: Names, projects: Sequence[BurnLine], *, now: datetime) -> list[Notice]:
     """Return them, the most pressing first. A constant number of queries."""
-    found = [*_alarms(names), *_short(projects), *_nodes(now)]
+    found = [*_alarms(names), *_short(projects), *_unfunded(names), *_nodes(now)]
     return sorted(found, key=lambda one: not one.is_act)
 
 
@@ -53,6 +55,18 @@ def _short(projects: Sequence[BurnLine]) -> Iterator[Notice]:
         yield Notice(
             "runs_out", True, budget.name, at=burn.runs_out, until=burn.ends_at, path=budget.path
         )
+
+
+def _unfunded(names: Names) -> Iterator[Notice]:
+    """Budgets whose credits don't reach for jobs that wait for funds, of those one sees."""
+    waits: Counter[str] = Counter()
+    rows = Outlook.objects.filter(rule="not_funded").order_by("pk")
+    for path, data in rows.values_list("job__budget__path", "data"):
+        binding = data.get("binding") or path
+        if names.sees(path) and names.sees(binding):
+            waits[binding] += 1
+    for path, jobs in sorted(waits.items()):
+        yield Notice("not_funded", True, names.name(path), path=path, jobs=jobs)
 
 
 def _nodes(now: datetime) -> Iterator[Notice]:

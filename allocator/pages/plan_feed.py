@@ -134,7 +134,7 @@ def _near(at: datetime, now: datetime) -> str:
 
 
 def _parked(seen: Picture) -> Spans:
-    """Segments of charges of which at least half was parked, by run. One query."""
+    """Segments of charges of which at least half was parked, joined, by run. One query."""
     runs = {piece.run.pk for piece in seen.pieces if piece.run is not None}
     charges = Entry.objects.filter(
         kind=Entry.Kind.CHARGE, timestep__gte=seen.start, parked_gpu_seconds__gt=0
@@ -142,8 +142,13 @@ def _parked(seen: Picture) -> Spans:
     found: Spans = defaultdict(list)
     rows = charges.values_list("run_id", "at", "until", "gpu_seconds", "parked_gpu_seconds")
     for run_id, at, until, gpu_seconds, parked in rows:
-        if run_id in runs and until is not None and 2 * parked >= gpu_seconds:
-            found[run_id].append((at, until))
+        if run_id not in runs or until is None or 2 * parked < gpu_seconds:
+            continue
+        spans = found[run_id]
+        if spans and spans[-1][1] == at:
+            spans[-1] = (spans[-1][0], until)
+        else:
+            spans.append((at, until))
     return found
 
 
