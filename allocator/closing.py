@@ -40,8 +40,9 @@ def close_due(*, at: datetime) -> list[datetime]:
     """
     closed = []
     try:
-        for start in due(at=min(at, _known_until(at))):
-            if _close(start, at):
+        until = min(at, _known_until(at))
+        for start in due(at=until):
+            if _close(start, at, until):
                 closed.append(start)
     except ledger.LedgerError as error:
         alarms.raise_alarm(kind="not-closed", text=str(error), at=at)
@@ -50,7 +51,7 @@ def close_due(*, at: datetime) -> list[datetime]:
     return closed
 
 
-def _close(start: datetime, at: datetime) -> bool:
+def _close(start: datetime, at: datetime, until: datetime) -> bool:
     """Closing a timestep and funding the next are one transaction: a crash leaves both or none."""
     end = start + timesteps.step()
     segments = ledger.segments(start=start, end=end)
@@ -59,7 +60,7 @@ def _close(start: datetime, at: datetime) -> bool:
         if not ledger.close_timestep(start=start, end=end, parked=parked, now=at):
             return False
         delivery.record(start=start, end=end, segments=segments)
-        _cover(end, at)
+        _cover(end, until)
     return True
 
 
@@ -91,26 +92,31 @@ def fund_waiting(*, at: datetime) -> dict[int, ledger.HoldResult]:
         return admission.fund_all(jobs=waiting, now=at)
 
 
-def _cover(boundary: datetime, at: datetime) -> None:
+def _cover(boundary: datetime, until: datetime) -> None:
     """Top up the holds of what goes on past a timestep's end; what can't be is unfunded from it.
 
     A service is asked after its new set is confirmed (``cover_services``), so here only for the
-    time that has passed already when a tick is late.
+    time that has passed already, up to ``until``, when a tick is late.
     """
     end = boundary + timesteps.step()
     runs = _held_past(boundary)
+    ended = [run for run in runs if run.ended_at is not None]
+    for run in ended:
+        # It gave back its hold when it ended: what it was promised comes before all others.
+        if run.protected_until is not None and run.protected_until > boundary:
+            ledger.cover(runs=[run], start=boundary, end=run.protected_until, now=boundary)
     top_up([run for run in runs if not run.job.is_realtime], boundary, end)
-    if boundary < at:
-        top_up([run for run in runs if run.job.is_realtime], boundary, min(end, at))
+    if boundary < until:
+        top_up([run for run in runs if run.job.is_realtime], boundary, min(end, until))
+    if end > until:
+        for run in ended:
+            ledger.release_rest(job=run.job, attempt=run.number, at=boundary, now=boundary)
 
 
 def top_up(runs: list[Run], start: datetime, end: datetime) -> None:
     """Make holds cover [start, end); what can't be is unfunded from there on."""
     short = ledger.cover(runs=runs, start=start, end=end, now=start)
     for run in runs:
-        if run.ended_at is not None:
-            # It was asked as it would have been in time; nothing is left to be set aside for.
-            ledger.release_rest(job=run.job, attempt=run.number, at=start, now=start)
         if run.pk not in short:
             continue
         # What the minimum runtime was promised and is paid for stays so to its end.

@@ -175,6 +175,23 @@ def test_a_late_tick_leaves_no_hold_of_a_run_that_has_ended_since(place):
     assert sums()["open"] == 0
 
 
+def a_promise() -> Institute:
+    """The first run would take what the second was promised, and has held, until 01:15."""
+    place = make_institute(credits={"orlo/science/petrel": 17})
+    place.submit(place.petrel, name="first", minimum_runtime_s=600, lasts=9 * 3600)
+    place.submit(place.petrel, name="promised", minimum_runtime_s=4500, lasts=5000)
+    return place
+
+
+@pytest.mark.django_db
+def test_what_a_run_was_promised_is_kept_for_it_in_missed_ticks():
+    every = played(a_promise, each_timestep(T0 + 3 * HOUR))
+    late = played(a_promise, [T0, T0 + 3 * HOUR])
+    assert late[0] == every[0]
+    assert late[1] == every[1]
+    assert every[1]["charge"] <= 17 * CREDIT
+
+
 # --- Borders inside a run ------------------------------------------------------------------------
 
 
