@@ -28,4 +28,3 @@ def parse(text: str) -> int:
         total += float(part[1].replace(",", ".")) * SECONDS[unit]
         last = unit
     return round(total)
-
