@@ -165,6 +165,14 @@ def test_a_past_run_that_could_not_pay_is_cut_where_it_could_not(leaf, node):
     assert list(rows) == [(True, T0, T0 + HOUR), (False, T0 + HOUR, T0 + 2 * HOUR)]
 
 
+def test_a_past_run_that_could_not_pay_leaves_the_next_attempt_its_funds(run, job):
+    services.end_run(run=run, reason="node_failure", at=T0 + 2 * HOUR)
+    Job.objects.filter(pk=job.pk, attempt=2).update(funded=True)
+    late = Run.objects.select_related("job").get()
+    services.unfund(run=late, at=T0 + HOUR)
+    assert Job.objects.get().funded
+
+
 def test_a_service_keeps_what_stays_and_closes_what_goes(run, node):
     blocks = [Block(node, 0xFF, True), Block(node, 0x0F, False)]
     services.resize(run=run, blocks=blocks[:1], at=T0 + MINUTE)

@@ -205,7 +205,8 @@ def unfund(*, run: Run, at: datetime) -> None:
         beyond = Q(ended_at=None) | Q(ended_at__gt=at)
         for holding in run.holdings.filter(beyond, funded=True):
             _cut(holding, at=at)
-        Job.objects.filter(pk=run.job_id, attempt=run.job.attempt).update(funded=False)
+        # Its job may have gone on to an attempt that is paid.
+        Job.objects.filter(pk=run.job_id, attempt=run.number).update(funded=False)
         Run.objects.filter(pk=run.pk, protected_until__gt=at).update(protected_until=at)
         log(run.job, "unfunded", at=at, run=run)
 
