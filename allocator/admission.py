@@ -14,6 +14,7 @@ from django.db import IntegrityError, transaction
 
 from allocator import requests
 from budgets.models import Budget
+from clusters.connectors import connector_for
 from clusters.models import Node, Pool
 from forecasting import services as forecasting
 from ledger import services as ledger
@@ -129,6 +130,7 @@ def _refuse_what_cannot_be(budget: Budget, spec: JobSpec, now: datetime) -> None
         raise AdmissionError({"budget": sentence})
     pools = _pools(spec)
     _refuse_what_never_fits(spec, pools, now)
+    _refuse_what_no_cluster_starts(spec, pools)
     missing = set(spec.dependencies) - set(
         Job.objects.filter(pk__in=spec.dependencies).values_list("pk", flat=True)
     )
@@ -140,7 +142,7 @@ def _refuse_what_cannot_be(budget: Budget, spec: JobSpec, now: datetime) -> None
 
 def _pools(spec: JobSpec) -> list[Pool]:
     """The acceptable pools; all of them if none is named."""
-    pools = {pool.slug: pool for pool in Pool.objects.all()}
+    pools = {pool.slug: pool for pool in Pool.objects.select_related("cluster")}
     for slug in spec.pools:
         if slug not in pools:
             known = ", ".join(sorted(pools)) or "none yet"
@@ -160,6 +162,13 @@ def _refuse_what_never_fits(spec: JobSpec, pools: list[Pool], now: datetime) -> 
         raise AdmissionError(
             {field: f"The largest acceptable pool has {most} GPUs: ask for {most} or fewer."}
         )
+
+
+def _refuse_what_no_cluster_starts(spec: JobSpec, pools: list[Pool]) -> None:
+    """What a connector stumbles over when it starts the run would stop every cycle."""
+    for cluster in {pool.cluster for pool in pools}:
+        if (problem := connector_for(cluster).problem_with(spec.spec)) is not None:
+            raise AdmissionError({"spec": problem})
 
 
 def _create(budget: Budget, user: User, spec: JobSpec, digest: str, now: datetime) -> Job:

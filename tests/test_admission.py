@@ -33,6 +33,26 @@ def refused(place: Institute, **asked: Any) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
+    ("simulate", "hint"),
+    [
+        ("quick", "object"),
+        (None, "object"),
+        ({"duration_s": "an hour"}, "duration_s"),
+        ({"duration_s": 10**18}, "31,622,400"),
+        ({"fails_after_s": True}, "fails_after_s"),
+        ({"outcome": "o" * 40}, "completed, failed"),
+        ({"idle": 5}, "from_s"),
+        ({"idle": [["a", 2]]}, "from_s"),
+        ({"idle": [[None, 2]]}, "from_s"),
+    ],
+)
+def test_what_the_cluster_could_not_start_is_refused_before_it_stops_every_cycle(
+    place, simulate, hint
+):
+    assert hint in refused(place, spec={"simulate": simulate})["spec"]
+
+
+@pytest.mark.parametrize(
     ("asked", "field", "hint"),
     [
         ({"gpus": 3}, "gpus", "2 or 4"),

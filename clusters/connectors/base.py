@@ -1,6 +1,6 @@
 """What a connector answers and does. All instants are whole UTC seconds, all calls idempotent."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -94,6 +94,9 @@ class Refusal:
 
 class Connector(Protocol):
     """Observe and drive one cluster."""
+
+    def problem_with(self, spec: Mapping[str, Any]) -> str | None:
+        """What of a job's ``spec`` the cluster could never carry out: one sentence, or None."""
 
     def observe(
         self, *, since: datetime | None, at: datetime, live: Collection[str]

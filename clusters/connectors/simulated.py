@@ -9,7 +9,7 @@ holds its GPUs and doesn't use them (``to_s`` null: until its end).
 import hashlib
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -36,6 +36,8 @@ from clusters.models import (
 )
 
 SPREAD = 0.5  # σ of the log-normal error of an expected duration
+LONGEST_S = 366 * 24 * 3600
+OUTCOMES = ("completed", "failed")
 
 
 class SimulatedConnector:
@@ -43,6 +45,19 @@ class SimulatedConnector:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
+
+    def problem_with(self, spec: Mapping[str, Any]) -> str | None:
+        says = spec.get("simulate", {})
+        if not isinstance(says, dict):
+            return "Give simulate as an object, or leave it out."
+        for name in ("duration_s", "fails_after_s"):
+            if not _is_seconds(says.get(name)):
+                return f"Give {name} in simulate as 1 to {LONGEST_S:,} whole seconds."
+        if says.get("outcome", OUTCOMES[0]) not in OUTCOMES:
+            return f"Choose outcome in simulate from {', '.join(OUTCOMES)}."
+        if not _are_spans(says.get("idle", [])):
+            return "Give idle in simulate as a list of [from_s, to_s] in seconds; to_s may be null."
+        return None
 
     def observe(
         self, *, since: datetime | None, at: datetime, live: Collection[str]
@@ -240,6 +255,21 @@ def _error(external_id: str) -> float:
     v = int.from_bytes(digest[8:16], "big") / 2**64
     normal = math.sqrt(-2 * math.log(min(u, 1.0))) * math.cos(2 * math.pi * v)
     return math.exp(SPREAD * normal - SPREAD**2 / 2)
+
+
+def _is_seconds(value: object, least: int = 1) -> bool:
+    """Whether it is a length of time, or none at all."""
+    return value is None or (type(value) is int and least <= value <= LONGEST_S)
+
+
+def _are_spans(value: object) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(span, list)
+        and len(span) == 2
+        and span[0] is not None
+        and all(_is_seconds(second, 0) for second in span)
+        for span in value
+    )
 
 
 def _idle_spans(spec: dict[str, Any]) -> list[list[int | None]]:
