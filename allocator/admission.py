@@ -49,6 +49,9 @@ def submit(*, budget: Budget, user: User, spec: JobSpec, now: datetime) -> Job:
     _refuse_what_cannot_be(budget, spec, now)
     try:
         with transaction.atomic():
+            # Looked at again, under the lock of whoever archives or divides it.
+            rows = Budget.objects.select_for_update(no_key=True)
+            _refuse_what_is_no_project(rows.get(pk=budget.pk))
             job = _create(budget, user, spec, digest, now)
             fund_all(jobs=[job], now=now)
             requests.replan("submission")
@@ -123,11 +126,7 @@ def _refuse_what_cannot_be(budget: Budget, spec: JobSpec, now: datetime) -> None
         validate(spec, longest_minimum_runtime_s=settings.MINIMUM_RUNTIME_MAX_HOURS * 3600)
     except SpecError as error:
         raise AdmissionError(error.problems) from error
-    if budget.archived_at is not None:
-        raise AdmissionError({"budget": f"{budget.path} is archived: choose an active project."})
-    if budget.children.filter(archived_at=None).exists():
-        sentence = f"{budget.path} has budgets below it: choose one of those."
-        raise AdmissionError({"budget": sentence})
+    _refuse_what_is_no_project(budget)
     pools = _pools(spec)
     _refuse_what_never_fits(spec, pools, now)
     _refuse_what_no_cluster_starts(spec, pools)
@@ -138,6 +137,14 @@ def _refuse_what_cannot_be(budget: Budget, spec: JobSpec, now: datetime) -> None
         raise AdmissionError(
             {"dependencies": f"There is no job {min(missing)}: leave it out of the dependencies."}
         )
+
+
+def _refuse_what_is_no_project(budget: Budget) -> None:
+    if budget.archived_at is not None:
+        raise AdmissionError({"budget": f"{budget.path} is archived: choose an active project."})
+    if budget.children.filter(archived_at=None).exists():
+        sentence = f"{budget.path} has budgets below it: choose one of those."
+        raise AdmissionError({"budget": sentence})
 
 
 def _pools(spec: JobSpec) -> list[Pool]:

@@ -63,10 +63,7 @@ def create_budget(
     with transaction.atomic():
         parent = locked(parent)
         _check_place(parent, slug)
-        if parent.jobs.exists():
-            raise Refused(
-                "parent", f"{parent.path} has jobs, which belong to leaves: it can't be divided."
-            )
+        _check_undivided(parent)
         budget = Budget.objects.create(
             parent=parent,
             slug=slug,
@@ -123,6 +120,7 @@ def reactivate_budget(
         if budget.archived_at is None:
             raise Refused("budget", f"{budget.path} is not archived.")
         _check_active(parent)
+        _check_undivided(parent)
         budget.archived_at = None
         budget.save(update_fields=["archived_at"])
         _change(parent, author, reason, now, siblings, adding={budget: share})
@@ -227,6 +225,13 @@ def _check_active(parent: Budget) -> None:
     gone = Budget.objects.filter(path__in=above, archived_at__isnull=False).first()
     if gone is not None:
         raise Refused("parent", f"{gone.path} is archived: re-activate it first.")
+
+
+def _check_undivided(parent: Budget) -> None:
+    if parent.jobs.exists():
+        raise Refused(
+            "parent", f"{parent.path} has jobs, which belong to leaves: it can't be divided."
+        )
 
 
 def _check_slug(slug: str) -> None:

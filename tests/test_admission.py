@@ -10,8 +10,9 @@ from django.db import connection, transaction
 from allocator import admission, closing, cycle
 from allocator.admission import AdmissionError, KeyReused
 from allocator.models import AllocatorState
+from budgets.models import Budget
 from ledger.models import Entry
-from tests.factories import HOUR, T0, make_nodes, make_pool, make_user
+from tests.factories import HOUR, T0, make_budget, make_nodes, make_pool, make_shares, make_user
 from tests.helpers import CREDIT, Institute, make_institute
 from workloads import services as workloads
 from workloads.models import Job, JobEvent
@@ -256,3 +257,18 @@ def test_a_spec_is_told_every_problem_at_once():
     with pytest.raises(SpecError) as caught:
         validate(JobSpec(name="", kind="mining", gpus=3), longest_minimum_runtime_s=3600)
     assert set(caught.value.problems) == {"name", "kind", "gpus"}
+
+
+@pytest.mark.parametrize("meanwhile", ["divided", "archived"])
+def test_a_project_that_goes_while_a_job_is_checked_takes_it_no_more(place, monkeypatch, meanwhile):
+    checked = admission._refuse_what_never_fits
+
+    def go(*args: Any) -> None:
+        checked(*args)
+        if meanwhile == "divided":
+            make_shares(place.petrel, {make_budget("chick", parent=place.petrel): 0})
+        else:
+            Budget.objects.filter(pk=place.petrel.pk).update(archived_at=T0)
+
+    monkeypatch.setattr(admission, "_refuse_what_never_fits", go)
+    assert list(refused(place)) == ["budget"]

@@ -92,6 +92,15 @@ def test_the_same_slug_may_stand_under_another_parent(tree):
     assert found.path == "orlo/petrel"
 
 
+def test_a_leaf_that_has_jobs_is_not_divided_by_what_was_archived_below_it(tree):
+    for slug in ("petrel", "auk"):
+        services.archive_budget(budget=tree[f"orlo/science/{slug}"], **why())
+    make.make_job(tree["orlo/science"])
+    with pytest.raises(Refused, match="has jobs, which belong to leaves"):
+        services.reactivate_budget(budget=tree["orlo/science/auk"], share=0, **why())
+    assert paths() == ["orlo", "orlo/science", "orlo/vision", "orlo/vision/tern"]
+
+
 def test_a_leaf_that_has_jobs_is_not_divided(tree):
     make.make_job(tree["orlo/science/petrel"])
     with pytest.raises(Refused, match="has jobs, which belong to leaves"):
