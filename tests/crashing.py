@@ -149,15 +149,19 @@ class Guillotine:
         self.deadly = deadly
         self.count = 0
         self.calls: list[int] = []  # points just before and after a connector's call
+        self.visible: list[int] = []  # points at which something new stands in the database
 
     def point(self) -> None:
         self.count += 1
         if self.count == self.deadly:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def statement(self, execute: Any, *args: Any) -> Any:
+    def statement(self, execute: Any, sql: str, *args: Any) -> Any:
         self.point()
-        return execute(*args)
+        answer = execute(sql, *args)
+        if not connection.in_atomic_block and not sql.startswith("SELECT"):
+            self.visible.append(self.count + 1)
+        return answer
 
     @contextlib.contextmanager
     def over_everything(self) -> Iterator[None]:
@@ -169,6 +173,7 @@ class Guillotine:
             guillotine.point()
             commit()
             guillotine.point()
+            guillotine.visible.append(guillotine.count)
 
         class Watched(SimulatedConnector):
             def __getattribute__(self, name: str) -> Any:
@@ -258,7 +263,7 @@ def whole_day(deadly: int = 0) -> list[Any]:
     guillotine = Guillotine(deadly)
     with guillotine.over_everything():
         live_through(FOLDER / "progress", 0)
-    return [guillotine.count, guillotine.calls, outcome()]
+    return [guillotine.count, guillotine.calls, guillotine.visible, outcome()]
 
 
 def rest_of_day(deadly: int = 0) -> list[Any]:
@@ -297,17 +302,20 @@ def difference(wanted: list[Any], found: list[Any]) -> str:
     return "\n".join(lines[:12]) or "rows are doubled"
 
 
-def points(count: int, calls: list[int], trials: int, dice: random.Random) -> list[int]:
-    """A point of each of ``trials`` equal stretches of the day; every third at a connector call.
+def points(
+    count: int, calls: list[int], visible: list[int], trials: int, dice: random.Random
+) -> list[int]:
+    """Where to kill: at connector calls, after commits, and anywhere, a third each.
 
-    No trials: every point there is.
+    No trials: at every call and after every commit. Anywhere else comes to the same as after the
+    commit before, if transactions are what they should be.
     """
     if not trials:
-        return list(range(1, count + 1))
-    edges = [1 + count * n // trials for n in range(trials + 1)]
-    chosen = [dice.randrange(low, max(low + 1, high)) for low, high in zip(edges, edges[1:])]  # noqa: B905, RUF007
-    chosen[::3] = dice.sample(calls, min(len(calls), len(chosen[::3])))
-    return sorted(set(chosen))
+        return sorted({*calls, *visible})
+    third = trials // 3
+    chosen = dice.sample(calls, min(third, len(calls)))
+    chosen += dice.sample(visible, min(third, len(visible)))
+    return sorted({*chosen, *dice.sample(range(1, count + 1), trials - 2 * third)})
 
 
 def main(source: str, trials: int, seed: int) -> dict[str, Any]:
@@ -318,9 +326,9 @@ def main(source: str, trials: int, seed: int) -> dict[str, Any]:
     try:
         forked(prepared, scene)
         database = copy(prepared, f"{name}_day")
-        _, (count, calls, wanted) = forked(database, whole_day)
+        _, (count, calls, visible, wanted) = forked(database, whole_day)
         wrong = {}
-        chosen = points(count, calls, trials, dice)
+        chosen = points(count, calls, visible, trials, dice)
         for n, deadly in enumerate(chosen):
             again = dice.randrange(1, count) if n % 4 == 3 else 0
             if problem := trial(f"{name}_{n}", prepared, deadly, again, wanted):

@@ -1,7 +1,7 @@
 """A day killed with SIGKILL between any two statements comes out as if nothing had happened.
 
-``CRASH_TRIALS`` says at how many points (0: at every one, which takes a while), ``CRASH_SEED`` at
-which ones.
+``CRASH_TRIALS`` says at how many points (0: at each connector call and after each commit, which
+takes some minutes), ``CRASH_SEED`` at which ones.
 """
 
 import json
@@ -44,7 +44,7 @@ def test_a_day_killed_anywhere_comes_out_the_same(empty_database):
     report = json.loads(done.stdout)
     assert report["wrong"] == {}
     assert report["points"] > 500
-    assert report["trials"] >= min(TRIALS, 10) or not TRIALS
+    assert report["trials"] >= min(TRIALS, 9)
     states = {name: state for name, state, *_ in report["jobs"]}
     assert states == {
         "chat": "running",

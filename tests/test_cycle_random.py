@@ -21,6 +21,7 @@ from workloads.models import Job
 
 pytestmark = pytest.mark.django_db
 DAYS = int(os.environ.get("RANDOM_DAYS", "4"))
+FAILING = [1001, 1006, 1010, *range(2000, 2000 + DAYS - 3)]  # the first ones found faults
 SECOND = timedelta(seconds=1)
 PAUSES = (0, 1, 47, 300, 900, 1800, 1800, 3600, 12_000)  # seconds between cycles
 
@@ -139,7 +140,7 @@ def test_a_random_day_keeps_every_rule(seed):
     assert Job.objects.filter(state__in=Job.ENDED).count() > 2
 
 
-@pytest.mark.parametrize("seed", range(1000, 1000 + DAYS))
+@pytest.mark.parametrize("seed", FAILING)
 def test_a_random_day_with_a_cluster_that_fails_keeps_every_rule(seed, monkeypatch):
     monkeypatch.setitem(KINDS, "simulated", Flaky)
     monkeypatch.setattr(Flaky, "dice", random.Random(seed))
