@@ -19,7 +19,7 @@ from allocator.weights import urgency_factors, weight
 from budgets import shares
 from clusters import services as clusters
 from clusters.models import Drain, Node
-from workloads.demand import demand_over
+from workloads.demand import demand_over, remaining_s
 from workloads.models import Job, Run
 
 DECAY_PER_HOUR = 0.97
@@ -240,7 +240,7 @@ class _Builder:
 
     def _batch(self, job: Job, value: float) -> core.BatchJob:
         run = self.runs.get(job.pk)
-        left = remaining_s(job, run, at=self.at)
+        left = remaining_s(job, run, at=self.at, timestep=self.step)
         duration = max(1, timesteps.ceil_steps(self.at - self.origin + timedelta(seconds=left)))
         return core.BatchJob(
             name=name_of(job.pk),
@@ -252,7 +252,18 @@ class _Builder:
             budget=job.budget.path,
             funded=job.funded,
             running=None if run is None else self._running(run, duration),
+            minimum=self._minimum(job, duration) if run is None else None,
         )
+
+    def _minimum(self, job: Job, duration: int) -> int | None:
+        """Timesteps after which a waiting job could be stopped again without losing its work.
+
+        Only what resumes by itself is started in a gap that is too short for all of it.
+        """
+        if not job.resumable:
+            return None
+        protected = timedelta(seconds=job.minimum_runtime_s if job.funded else 0)
+        return min(duration, max(1, timesteps.ceil_steps(self.at - self.origin + protected)))
 
     def _running(self, run: Run, remaining: int) -> core.Running:
         rows = self._rows(run)
@@ -373,20 +384,3 @@ class _Builder:
             if there:
                 latest = max(latest, -(-there // job.service.swap_cap) - 1 + frozen)
         return latest
-
-
-def remaining_s(job: Job, run: Run | None, *, at: datetime) -> int:
-    """Seconds of work that a job is expected to have left.
-
-    The likely duration; once it has run longer, the long one (p90); beyond that, as much again
-    as one timestep: an overrunning job is never planned as gone.
-    """
-    done = job.progress_s
-    if run is not None and run.started_at is not None:
-        done += int((at - run.started_at).total_seconds())
-    limit = job.time_limit_s
-    for expected in (job.estimate_p50_s, job.estimate_p90_s):
-        whole = expected if limit is None else min(expected, limit)
-        if done < whole:
-            return whole - done
-    return settings.TIMESTEP_MINUTES * 60

@@ -1,9 +1,9 @@
-"""A real-time service's demand at an instant, from its profile."""
+"""What is still asked for: a service's demand from its profile, a job's remaining work."""
 
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from workloads.models import Service
+from workloads.models import Job, Run, Service
 from workloads.specs import WEEK_MINUTES
 
 
@@ -34,3 +34,20 @@ def demand_over(
         max(demand_at(service, start + step * t + every * n) for n in range(samples))
         for t in range(timesteps)
     )
+
+
+def remaining_s(job: Job, run: Run | None, *, at: datetime, timestep: timedelta) -> int:
+    """Seconds of work that a job is expected to have left.
+
+    The likely duration; once it has run longer, the long one (p90); beyond that, as much again
+    as one timestep: an overrunning job is never planned as gone.
+    """
+    done = job.progress_s
+    if run is not None and run.started_at is not None:
+        done += int((at - run.started_at).total_seconds())
+    limit = job.time_limit_s
+    for expected in (job.estimate_p50_s, job.estimate_p90_s):
+        whole = expected if limit is None else min(expected, limit)
+        if done < whole:
+            return whole - done
+    return int(timestep.total_seconds())

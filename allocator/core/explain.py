@@ -1,6 +1,7 @@
 """Why a job waits, from the pass that decided: which rule binds, who holds its block, and when."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -140,6 +141,17 @@ class Explainer:
 
 
 def explain(construction: Construction, assignments: Sequence[Assignment]) -> tuple[Reason, ...]:
-    """A reason for every job that is not running yet, in the order of their turns."""
+    """A reason for every job that is not running yet, in the order of their turns.
+
+    A job that was planned behind a filler is told when it was due: from then on it may stop it.
+    """
     explainer = Explainer(construction, assignments)
-    return tuple(explainer.reason(item) for item in construction.items)
+    reasons = [explainer.reason(item) for item in construction.items]
+    return tuple(_as_promised(reason, construction.promised) for reason in reasons)
+
+
+def _as_promised(reason: Reason, promised: Mapping[str, int]) -> Reason:
+    due = promised.get(reason.job)
+    if due is None or (reason.start is not None and reason.start <= due):
+        return reason
+    return replace(reason, start=due)

@@ -3,7 +3,8 @@
 1. Pins: what protected runs still owe, and drains. 2. Real time, within its swap caps. 3. Turns:
 funded work first, then unfunded; again and again the most under-served leaf places its best job at
 the earliest start, on the block that leaves the free pool most usable. A run over its protection
-has a turn too, at its own block. A job that fits nowhere holds up nobody.
+has a turn too, at its own block. A job that fits nowhere holds up nobody. 4. Gaps in front of
+planned starts are filled with work that may be stopped by then (filling.py).
 """
 
 import heapq
@@ -11,6 +12,7 @@ import heapq
 import numpy as np
 
 from .bits import lowest, span, union
+from .filling import fill
 from .grid import Grid
 from .items import Item, Placed, Run, Settings, rest_item, waiting_item
 from .layout import Layout, lay_out
@@ -32,6 +34,8 @@ class Construction:
         self.placed = Placed()
         self.fixed: set[str] = set()  # runs, and jobs that stopped one: no later pass moves them
         self.items: list[Item] = []  # everything that waited, in the order of its turn
+        self.filled = False  # gaps in front of planned starts hold work that starts now
+        self.promised: dict[str, int] = {}  # planned behind a filler: when it was due
         self._queues: dict[tuple[int, bool], list[tuple[tuple[float, int, int], Item]]] = {}
         self._runs_of: dict[tuple[int, bool], list[Run]] = {}
         self._pinned = self.layout.drained.copy()
@@ -56,6 +60,9 @@ class Construction:
         self._phase(funded=False)
         self.placed.realtime = self.services.sets
         self.placed.preemptions = self.preemptor.record
+        started = fill(self)
+        self.filled = bool(started)
+        self.fixed |= started
         return self.placed
 
     def _leaf(self, job: BatchJob | RealtimeJob) -> int:

@@ -10,6 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
+import numpy as np
+
 from .bits import Busy, span
 from .heuristic import Construction
 from .items import Item, allowed_starts
@@ -36,7 +38,9 @@ class Improver:
         self.iterations = 0
 
     def _base(self, construction: Construction) -> Busy:
-        busy = Busy(construction.layout, construction.layout.drained)
+        # Where gaps were filled, what starts now was measured against what was due: it stays.
+        now = np.uint64(1 if construction.filled else 0)
+        busy = Busy(construction.layout, construction.layout.drained | now)
         for sets in construction.placed.realtime.values():
             for gpu, word in words_of(sets).items():
                 busy.hold(gpu, 1, word)

@@ -28,6 +28,7 @@ class Item:
     priority: float
     pools: tuple[str, ...]
     funded: bool
+    minimum: int | None = None  # it may be stopped after so many timesteps
 
     @property
     def is_rest(self) -> bool:
@@ -93,6 +94,7 @@ def waiting_item(problem: Problem, job: BatchJob, order: int, leaf: int) -> Item
         priority=job.priority,
         pools=job.pools,
         funded=job.funded,
+        minimum=job.minimum,
     )
 
 

@@ -80,7 +80,11 @@ class Running:
 
 @dataclass(frozen=True)
 class BatchJob:
-    """Training, batch inference or quantization: one power-of-two block from start to end."""
+    """Training, batch inference or quantization: one power-of-two block from start to end.
+
+    ``minimum`` (timesteps) says that once it has run so long it may be stopped and come back: it
+    may then start in a gap that is too short for all of it. None: it only starts where it ends.
+    """
 
     name: str
     kind: Kind
@@ -92,6 +96,7 @@ class BatchJob:
     budget: str | None = None
     funded: bool = True
     running: Running | None = None
+    minimum: int | None = None
 
     def __post_init__(self) -> None:
         _job_name(self.name)
@@ -104,6 +109,8 @@ class BatchJob:
             raise ProblemError(f"{what}: gpus must be a power of two, not {self.gpus}.")
         whole(self.duration, f"{what}: duration", 1, MAX_TIME)
         whole(self.arrival, f"{what}: arrival", 0, MAX_TIME)
+        if self.minimum is not None:
+            whole(self.minimum, f"{what}: minimum", 1, self.duration)
         _owner(self, what)
         if self.running is not None and not isinstance(self.running, Running):
             raise ProblemError(f"{what}: running must hold first_gpu, remaining and protected.")

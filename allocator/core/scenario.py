@@ -23,7 +23,7 @@ _TOP = ("name", "horizon", "timestep_minutes", "nodes", "jobs")
 _TOP_MORE = ("time_decay", "shortfall_penalty", "overrun", "drains", "budgets", "family")
 _TOP_PLAIN = ("time_decay", "shortfall_penalty", "overrun", "family")
 _BATCH = ("name", "kind", "priority", "gpus", "duration")
-_BATCH_MORE = ("arrival", "pools", "budget", "funded", "running")
+_BATCH_MORE = ("arrival", "pools", "budget", "funded", "running", "minimum")
 _REALTIME = ("name", "kind", "priority", "demand", "swap_cap")
 _REALTIME_MORE = ("held", "pools", "budget", "funded")
 MAX_BYTES = 64 << 20
@@ -146,6 +146,8 @@ def _job_fields(job: Job) -> dict[str, Any]:
         row["funded"] = False
     if isinstance(job, BatchJob) and job.running is not None:
         row["running"] = vars(job.running).copy()
+    if isinstance(job, BatchJob) and job.minimum is not None:
+        row["minimum"] = job.minimum
     return row
 
 

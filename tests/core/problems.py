@@ -153,8 +153,15 @@ def _random_batch(
             running = Running(first, duration, rng.choice([0, 0, rng.randint(0, most), most]))
     arrival = 0 if running else rng.choice([0, 0, 0, rng.randint(0, empty.horizon + 1)])
     kind = rng.choice([Kind.TRAINING, Kind.BATCH_INFERENCE, Kind.QUANTIZATION])
+    minimum = None if running else rng.choice([None, 1, rng.randint(1, duration)])
     return BatchJob(
-        kind=kind, gpus=gpus, duration=duration, arrival=arrival, running=running, **common
+        kind=kind,
+        gpus=gpus,
+        duration=duration,
+        arrival=arrival,
+        running=running,
+        minimum=minimum,
+        **common,
     )
 
 
