@@ -137,13 +137,13 @@ def cover_services(*, at: datetime) -> None:
         state=Run.State.RUNNING, job__kind=Job.Kind.REALTIME, holdings__funded=True
     ).filter(holdings__ended_at=None)
     runs = list(services.distinct().select_related("job", "job__budget", "pool").order_by("id"))
-    if not runs or _set_aside(runs, end=end):
+    if not runs or set_aside(runs, end=end):
         return
     with transaction.atomic():
         top_up(runs, at, end)
 
 
-def _set_aside(runs: list[Run], *, end: datetime) -> bool:
+def set_aside(runs: list[Run], *, end: datetime) -> bool:
     """Whether the holds of all the runs cover what is not charged yet and goes on to ``end``."""
     since = figures.closed_until() or NOTHING
     needed: dict[Attempt, int] = defaultdict(int)

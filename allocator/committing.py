@@ -4,8 +4,10 @@ Locks are taken in one order everywhere: jobs, budgets, the allocator's row.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
+from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 from django.db import transaction
@@ -14,9 +16,10 @@ from django.db.models import F
 from allocator import outlooks, timesteps
 from allocator.core.plan import Assignment, Preemption, Result
 from allocator.models import AllocatorState, Cycle
-from allocator.snapshot import Snapshot, name_of
+from allocator.snapshot import Excluded, Snapshot, name_of
+from budgets.periods import active
 from clusters import services as clusters
-from ledger import reports
+from ledger import figures
 from ledger import services as ledger
 from workloads import services as workloads
 from workloads.models import Job, Run, Service
@@ -26,8 +29,12 @@ class _Stale(Exception):
     """Another cycle was committed since the snapshot; rolls the commit back."""
 
 
-class _NotCovered(Exception):
-    """The run's first timestep can't be paid any more; rolls its start back."""
+class _NotPaid(Exception):
+    """Not even the minimum runtime of some is paid any more; rolls all starts back."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self.names = names
+        super().__init__(f"{len(names)} jobs")
 
 
 def commit(
@@ -61,11 +68,12 @@ class _Commit:
         self._lock_jobs(now)
         self.cycle.preemptions = sum(self._preempt(run) for run in self._victims(now))
         self.cycle.stops = self.cycle.preemptions
-        started = [name for name in now if name not in self.taken.runs and self._start(now[name])]
+        started = self._start_all([one for name, one in now.items() if name not in self.taken.runs])
         services = [name for name in self.result.plan.realtime if self._serve(name)]
         self.cycle.starts = len(started) + len(services)
+        settled = {*started, *services, *(name_of(one.job.pk) for one in self.taken.excluded)}
         self.cycle.waiting = len(self.taken.excluded) + len(
-            [r for r in self.result.reasons if r.job not in started]
+            [r for r in self.result.reasons if r.job not in settled]
         )
         self.cycle.save()
         outlooks.write(
@@ -73,7 +81,7 @@ class _Commit:
             taken=self.taken,
             result=self.result,
             refused=refused,
-            started=set(started) | set(services),
+            settled=settled,
         )
         self._claim()
 
@@ -103,27 +111,55 @@ class _Commit:
             run=run, reason=Run.EndReason.PREEMPTED, at=self.at, cycle=self.cycle.pk, **story
         )
 
-    def _start(self, given: Assignment) -> bool:
-        """Start a job on its block, if it still waits and its first timestep is paid."""
+    def _start_all(self, wanted: list[Assignment]) -> list[str]:
+        """Start jobs on their blocks; those that can't be paid for any more fall out."""
+        while True:
+            try:
+                with transaction.atomic():
+                    runs = {one.job: run for one in wanted if (run := self._start(one))}
+                    if unpaid := self._unpaid(runs):
+                        raise _NotPaid(unpaid)
+                return list(runs)
+            except _NotPaid as short:
+                for one in wanted:
+                    self.taken.jobs[one.job].refresh_from_db()
+                for name in short.names:
+                    self._lose_funding(self.taken.jobs[name])
+                wanted = [one for one in wanted if one.job not in short.names]
+
+    def _start(self, given: Assignment) -> Run | None:
+        """Start a job on its block, if it still waits."""
         job = self.taken.jobs[given.job]
         cells = self.taken.blocks(range(given.first_gpu, given.first_gpu + given.gpus))
         blocks = [workloads.Block(node, mask, job.funded) for node, mask in cells]
         try:
-            with transaction.atomic():
-                run = workloads.decide_start(
-                    job=job, pool=cells[0][0].pool, blocks=blocks, at=self.at
-                )
-                if job.funded and ledger.cover(
-                    runs=[run], start=self.at, end=self.boundary, now=self.at
-                ):
-                    raise _NotCovered
+            return workloads.decide_start(job=job, pool=cells[0][0].pool, blocks=blocks, at=self.at)
         except workloads.StateConflict:
-            return False
-        except _NotCovered:
-            ledger.release_rest(job=job, attempt=job.attempt, at=self.at, now=self.at)
-            workloads.lose_funding(job=job, at=self.at)
-            return False
-        return True
+            return None
+
+    def _unpaid(self, runs: Mapping[str, Run]) -> list[str]:
+        """Set aside each run's first timestep; names of those whose minimum runtime can't be.
+
+        Where only that is paid and it ends within the timestep, the run turns unfunded then
+        (``driving`` sees to it once the start is confirmed).
+        """
+        asking = {name: run for name, run in runs.items() if self.taken.jobs[name].funded}
+        if not asking:
+            return []
+        short = self._uncovered(asking.values(), self.boundary)
+        return [name for name, run in asking.items() if run.pk in short and not self._keeps(run)]
+
+    def _keeps(self, run: Run) -> bool:
+        promised = self.at + timedelta(seconds=run.job.minimum_runtime_s)
+        return promised < self.boundary and not self._uncovered([run], promised)
+
+    def _uncovered(self, runs: Iterable[Run], until: datetime) -> set[int]:
+        return ledger.cover(runs=runs, start=self.at, end=until, now=self.at)
+
+    def _lose_funding(self, job: Job) -> None:
+        ledger.release_rest(job=job, attempt=job.attempt, at=self.at, now=self.at)
+        workloads.lose_funding(job=job, at=self.at)
+        self.taken.excluded.append(Excluded(job, "not_funded", {}))
 
     def _serve(self, name: str) -> bool:
         """Give a service its set of GPUs for this timestep; True if it starts now."""
@@ -179,8 +215,14 @@ class _Commit:
 
     def _affordable(self, job: Job) -> int:
         """GPUs that the leaf can pay to the timestep's end, besides those of other services."""
-        spendable = reports.spendable(budget=job.budget, now=self.at)
+        spendable = self._means.spendable(job.budget_id) if self._means else 0
         return max(0, spendable - self.promised_mgpus[job.budget_id]) // self._price(job)
+
+    @cached_property
+    def _means(self) -> figures.Accounts | None:
+        """What budgets have once all starts are paid for; read once for all services."""
+        period = active(self.at)
+        return figures.accounts(period=period, at=self.at) if period else None
 
     def _price(self, job: Job) -> int:
         """What a GPU of the dearest acceptable pool costs to the timestep's end."""

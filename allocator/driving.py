@@ -178,10 +178,10 @@ def _confirm(run: Run, started_at: datetime) -> None:
     with transaction.atomic():
         workloads.confirm_start(run=run, at=started_at)
         run.refresh_from_db(fields=["state", "started_at", "protected_until"])
-        first = timesteps.floor(started_at)
-        if first > timesteps.floor(run.decided_at) and not run.job.is_realtime:
-            # What was set aside for the timestep of the decision need not last for this one.
-            closing.top_up([run], started_at, first + timesteps.step())
+        end = timesteps.floor(started_at) + timesteps.step()
+        if not run.job.is_realtime and not closing.set_aside([run], end=end):
+            # Less than a timestep was promised, or it starts in a later one than was decided on.
+            closing.top_up([run], started_at, end)
 
 
 def _end(run: Run, reason: str, at: datetime, **data: object) -> bool:

@@ -22,10 +22,13 @@ def write(
     taken: Snapshot,
     result: Result,
     refused: dict[int, ledger.HoldResult],
-    started: set[str],
+    settled: set[str],
 ) -> None:
-    """Replace the outlooks by those of this cycle: one row for each job that still waits."""
-    rows = [*_excluded(cycle, taken, refused), *_planned(cycle, taken, result, started)]
+    """Replace the outlooks by those of this cycle: one row for each job that still waits.
+
+    ``settled`` names what has started, or waits for a rule that is no plan's.
+    """
+    rows = [*_excluded(cycle, taken, refused), *_planned(cycle, taken, result, settled)]
     Outlook.objects.exclude(job_id__in=[row.job_id for row in rows]).delete()
     Outlook.objects.bulk_create(
         rows, update_conflicts=True, unique_fields=["job"], update_fields=FIELDS
@@ -51,11 +54,11 @@ def _why(one: Excluded, refused: dict[int, ledger.HoldResult]) -> dict[str, Any]
     }
 
 
-def _planned(cycle: Cycle, taken: Snapshot, result: Result, started: set[str]) -> Iterator[Outlook]:
+def _planned(cycle: Cycle, taken: Snapshot, result: Result, settled: set[str]) -> Iterator[Outlook]:
     early, late = _spread(taken)
     for reason in result.reasons:
         job = taken.jobs.get(reason.job)
-        if job is None or reason.job in started or job.state != Job.State.QUEUED:
+        if job is None or reason.job in settled or job.state != Job.State.QUEUED:
             continue
         likely = None if reason.start is None else taken.instant(reason.start)
         yield Outlook(

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from allocator import admission, playing
+from allocator import admission, committing, playing
 from allocator.models import Outlook
-from clusters.models import SimulatedFault
+from clusters.models import PoolRate, SimulatedFault
 from ledger import reports
 from ledger.models import Entry
 from tests.factories import HOUR, T0, TIMESTEP, make_nodes, make_pool
@@ -339,3 +339,41 @@ def test_what_is_left_of_a_hold_that_no_longer_pays_a_timestep_goes_back_at_once
     assert total("charge", job) == 8 * CREDIT
     assert total("release", job) == total("hold", job) == 96 * CREDIT // 10
     assert reports.spendable(budget=place.petrel, now=T0 + HOUR) == 3 * CREDIT
+
+
+def test_less_than_a_timestep_that_is_paid_for_is_run_and_free_from_its_end():
+    """3 credits pay 8 GPUs for the ten minutes asked for, and not for half an hour."""
+    place = make_institute(credits={"orlo/science/petrel": 3})
+    job = place.submit(place.petrel, minimum_runtime_s=600, expected_duration_s=3600)
+    place.play(T0, T0 + 2 * HOUR)
+    job.refresh_from_db()
+    assert (job.state, job.attempt) == (Job.State.COMPLETED, 1)
+    run = job.runs.get()
+    assert (run.started_at, run.protected_until) == (T0, T0 + 10 * MINUTE)
+    assert total("charge", job) == total("hold", job) == 8 * 600 * 1000
+
+
+def test_what_not_even_the_minimum_runtime_is_paid_for_any_more_waits_and_is_told_so():
+    place = make_institute(credits={"orlo/science/petrel": 9, "orlo/vision/tern": PLENTY})
+    job = place.submit(place.petrel)
+    other = place.submit(place.tern, name="other")
+    PoolRate.objects.create(pool=place.pool, effective_at=T0 + MINUTE, rate_per_mille=3000)
+    made = place.cycle(T0 + MINUTE)
+    job.refresh_from_db()
+    assert (job.state, job.funded, job.attempt) == (Job.State.QUEUED, False, 2)
+    assert Outlook.objects.get(job=job).rule == "not_funded"
+    assert total("hold", job) == total("release", job) == 8 * CREDIT
+    assert (made.starts, made.waiting) == (1, 1)
+    assert other.runs.get().holdings.get().funded
+
+
+@pytest.mark.parametrize("number", [1, 5])
+def test_the_starts_of_a_cycle_are_paid_for_together(place, monkeypatch, number):
+    make_nodes(place.pool, 3)
+    for n in range(number):
+        place.submit(place.petrel, name=f"job{n}")
+    asked = []
+    cover = committing.ledger.cover
+    monkeypatch.setattr(committing.ledger, "cover", lambda **a: asked.append(a) or cover(**a))
+    assert place.cycle(T0).starts == number
+    assert [len(list(call["runs"])) for call in asked] == [number]
