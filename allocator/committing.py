@@ -64,6 +64,7 @@ class _Commit:
         self.promised_mgpus: dict[int, int] = defaultdict(int)  # by budget
 
     def write(self, refused: dict[int, ledger.HoldResult]) -> None:
+        self.cycle.save()  # first: the stories of what it stops name it
         now = {a.job: a for a in self.result.plan.assignments if a.start == 0}
         self._lock_jobs(now)
         self.cycle.preemptions = sum(self._preempt(run) for run in self._victims(now))
@@ -75,7 +76,7 @@ class _Commit:
         self.cycle.waiting = len(self.taken.excluded) + len(
             [r for r in self.result.reasons if r.job not in settled]
         )
-        self.cycle.save()
+        self.cycle.save(update_fields=["preemptions", "stops", "starts", "waiting"])
         outlooks.write(
             cycle=self.cycle,
             taken=self.taken,

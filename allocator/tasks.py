@@ -5,9 +5,9 @@ and doubled messages are harmless.
 """
 
 from celery import shared_task
-from config.clock import now
 
 from allocator import cycle, requests
+from config.clock import now
 
 
 @shared_task(name="allocator.tasks.tick")

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from allocator import admission, committing, playing
-from allocator.models import Outlook
+from allocator.models import Cycle, Outlook
 from clusters.models import PoolRate, SimulatedFault
 from ledger import reports
 from ledger.models import Entry
@@ -65,6 +65,7 @@ def test_a_better_entitled_budget_preempts_only_after_the_minimum_runtime(place)
     story = victim.job.events.get(kind="preempted_decided").data
     assert story["by_name"] == "late"
     assert story["by_budget"] == "orlo/vision/tern"
+    assert Cycle.objects.get(pk=story["cycle"]).preemptions == 1
 
 
 def test_a_preempted_resumable_job_keeps_its_progress_and_needs_a_hold_of_its_own(place):
