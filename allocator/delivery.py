@@ -17,14 +17,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import F, Q, QuerySet, Sum
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Sum
 from django.db.models.functions import Least
 
 from allocator.models import Delivery
 from budgets import shares
 from clusters import services as clusters
 from ledger.segments import Segment
-from workloads.models import Job
+from workloads.models import Job, Run
 
 Key = tuple[int, int]  # budget, pool
 OWED = Least(F("entitled_gpu_seconds"), F("demand_gpu_seconds"))
@@ -110,11 +110,12 @@ def _waited(start: datetime, end: datetime) -> list[tuple[Job, int]]:
     affordable, it asks for nothing that is owed. Real time asks what it holds.
     """
     waiting = Q(state=Job.State.QUEUED, funded=True, state_since__lt=end)
-    started = Q(runs__decided_at__gte=start, runs__decided_at__lt=end, runs__holdings__funded=True)
+    decided = Run.objects.filter(decided_at__gte=start, decided_at__lt=end)
+    started = Q(pk__in=decided.filter(holdings__funded=True).values("job"))
     jobs = Job.objects.filter(waiting | started, submitted_at__lt=end)
-    jobs = jobs.exclude(kind=Job.Kind.REALTIME).exclude(dependencies__in=_unfinished())
+    jobs = jobs.exclude(kind=Job.Kind.REALTIME).exclude(Exists(_unfinished()))
     found = []
-    for job in jobs.distinct().prefetch_related("pools", "runs"):
+    for job in jobs.prefetch_related("pools", "runs"):
         seconds = sum(_overlap(a, b, start, end) for a, b in _waits(job, end))
         if seconds:
             found.append((job, seconds))
@@ -122,7 +123,9 @@ def _waited(start: datetime, end: datetime) -> list[tuple[Job, int]]:
 
 
 def _unfinished():  # type: ignore[no-untyped-def]
-    return Job.objects.exclude(state=Job.State.COMPLETED)
+    """What a job depends on that has not completed."""
+    needs = Job.dependencies.through.objects.filter(from_job=OuterRef("pk"))
+    return needs.exclude(to_job__state=Job.State.COMPLETED)
 
 
 def _waits(job: Job, end: datetime) -> list[tuple[datetime, datetime]]:

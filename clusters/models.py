@@ -151,6 +151,8 @@ class GpuState(models.Model):
         constraints = (
             models.UniqueConstraint(fields=["node", "at"], name="one_gpu_state_per_instant"),
         )
+        # Few rows have GPUs down, and every cycle asks for those.
+        indexes = (models.Index(fields=["down", "at"]),)
 
     def __str__(self) -> str:
         return f"{self.node_id} at {self.at}"
@@ -169,6 +171,7 @@ class SimulatedTask(models.Model):
 
     class Meta:
         ordering = ("id",)
+        indexes = (models.Index(fields=["cluster", "stopped_at"]),)
 
     def __str__(self) -> str:
         return self.external_id

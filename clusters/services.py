@@ -1,9 +1,10 @@
 """Writes what a connector observed into the node and GPU logs, and answers from them."""
 
 from datetime import datetime
+from typing import Any
 
 from django.db import transaction
-from django.db.models import Min
+from django.db.models import Min, OuterRef, QuerySet, Subquery
 
 from clusters.connectors.base import Observation
 from clusters.models import Cluster, GpuState, Node, NodeState, Pool, PoolRate
@@ -41,10 +42,15 @@ def record(cluster: Cluster, observation: Observation) -> None:
 
 def nodes_down(*, at: datetime) -> dict[int, str]:
     """Nodes whose last state at an instant is down → why. One query."""
-    last: dict[int, NodeState] = {}
-    for state in NodeState.objects.filter(at__lte=at).order_by("at", "id"):
-        last[state.node_id] = state
-    return {pk: s.reason for pk, s in last.items() if s.state == NodeState.State.DOWN}
+    last = NodeState.objects.filter(pk__in=newest(NodeState, at=at), state=NodeState.State.DOWN)
+    return dict(last.order_by().values_list("node_id", "reason"))
+
+
+def newest(log: type[NodeState | GpuState], *, at: datetime) -> QuerySet[Any]:
+    """Ids of each node's last row of a log by an instant: a look into the index for each node,
+    however long the log has grown."""
+    rows = log.objects.filter(node=OuterRef("pk"), at__lte=at).order_by("-at", "-pk")
+    return Node.objects.order_by().annotate(last=Subquery(rows.values("pk")[:1])).values("last")
 
 
 def active_nodes(*, at: datetime) -> list[Node]:
@@ -85,17 +91,22 @@ def healthy_gpu_seconds(*, start: datetime, end: datetime) -> dict[int, int]:
 
 
 def _down_gpu_seconds(start: datetime, end: datetime) -> dict[int, int]:
-    """GPU-seconds of each pool in [start, end) in which GPUs were down."""
-    broken = GpuState.objects.exclude(down=0).filter(at__lt=end).values("node_id").distinct()
-    logs: dict[int, list[GpuState]] = {}
-    states = GpuState.objects.filter(node_id__in=broken, at__lt=end).select_related("node")
-    for state in states.order_by("node_id", "at"):
-        logs.setdefault(state.node_id, []).append(state)
+    """GPU-seconds of each pool in [start, end) in which GPUs were down. Two queries.
+
+    Only rows with GPUs down are read, each with the instant of the row that follows it.
+    """
+    following = GpuState.objects.filter(node=OuterRef("node"), at__gt=OuterRef("at"))
+    broken = GpuState.objects.filter(down__gt=0).annotate(
+        until=Subquery(following.order_by("at").values("at")[:1])
+    )
+    at_start = broken.filter(pk__in=newest(GpuState, at=start))
     down: dict[int, int] = {}
-    for log in logs.values():
-        ends = [state.at for state in log[1:]] + [end]
-        for state, until in zip(log, ends, strict=True):
-            seconds = max(0, int((until - max(start, state.at)).total_seconds()))
-            pool_id = state.node.pool_id
-            down[pool_id] = down.get(pool_id, 0) + state.down.bit_count() * seconds
+    for rows in (at_start, broken.filter(at__gt=start, at__lt=end)):
+        for state in rows.select_related("node"):
+            node = state.node
+            # Of a node that left while it was down nothing is missing any more.
+            until = min(state.until or end, node.active_until or end, end)
+            seconds = int((until - max(state.at, node.active_from, start)).total_seconds())
+            lost = state.down.bit_count() * max(0, seconds)
+            down[node.pool_id] = down.get(node.pool_id, 0) + lost
     return down

@@ -2,18 +2,16 @@
 
 from datetime import datetime
 
-from django.db.models import Max, Q
+from django.db.models import Q
 
 from clusters.models import Drain, GpuState
+from clusters.services import newest
 
 
 def last_gpu_states(*, at: datetime) -> dict[int, GpuState]:
-    """Return the newest GPU state of each node by `at`, by node id. Two queries."""
-    known = GpuState.objects.filter(at__lte=at).order_by()
-    newest = known.values("node_id").annotate(newest=Max("at"))
-    instants = {row["node_id"]: row["newest"] for row in newest}
-    states = GpuState.objects.filter(node_id__in=instants, at__in=set(instants.values()))
-    return {s.node_id: s for s in states if s.at == instants[s.node_id]}
+    """Return the newest GPU state of each node by `at`, by node id. One query."""
+    states = GpuState.objects.filter(pk__in=newest(GpuState, at=at)).order_by()
+    return {state.node_id: state for state in states}
 
 
 def open_drains(*, at: datetime) -> dict[int, list[Drain]]:

@@ -191,6 +191,25 @@ def test_healthy_time_is_what_was_in_use_and_not_down(cluster, connector):
     assert healthy == {first.pool_id: 8 * 3600 + 8 * 3600}
 
 
+def test_a_node_that_left_while_it_was_down_is_missed_by_nobody(cluster, connector):
+    first, second = Node.objects.order_by("position")
+    SimulatedFault.objects.create(node=first, starts_at=T0, ends_at=T0 + 9 * HOUR)
+    Node.objects.filter(pk=first.pk).update(active_until=T0 + HOUR)
+    clusters.record(cluster, connector.observe(since=None, at=T0 + 4 * HOUR, live=set()))
+    healthy = clusters.healthy_gpu_seconds(start=T0, end=T0 + 4 * HOUR)
+    assert healthy == {second.pool_id: 8 * 4 * 3600}
+
+
+def test_what_was_down_before_a_window_counts_in_it_while_it_lasts(cluster, connector):
+    node = Node.objects.earliest("position")
+    for hours in (1, 5):
+        fault = T0 + hours * HOUR
+        SimulatedFault.objects.create(node=node, starts_at=fault, ends_at=fault + 2 * HOUR)
+    clusters.record(cluster, connector.observe(since=None, at=T0 + 9 * HOUR, live=set()))
+    healthy = clusters.healthy_gpu_seconds(start=T0 + 2 * HOUR, end=T0 + 6 * HOUR)
+    assert healthy == {node.pool_id: 16 * 4 * 3600 - 2 * 8 * 3600}
+
+
 def test_the_next_change_is_the_first_of_all(connector):
     assert next_change(after=T0) is None
     connector.start(order(duration_s=3600), at=T0)

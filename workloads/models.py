@@ -177,6 +177,8 @@ class Run(models.Model):
         indexes = (
             models.Index(fields=["state"]),
             models.Index(fields=["started_at", "ended_at"]),
+            models.Index(fields=["ended_at"]),
+            models.Index(fields=["decided_at"]),
         )
 
     def __str__(self) -> str:
@@ -213,7 +215,11 @@ class Holding(models.Model):
                 name="holding_ends_after_start",
             ),
         )
-        indexes = (models.Index(fields=["run", "ended_at"]),)
+        indexes = (
+            models.Index(fields=["run", "ended_at"]),
+            # What every cycle asks for: held now, or until lately.
+            models.Index(fields=["ended_at"]),
+        )
 
     def __str__(self) -> str:
         return f"{self.run_id} holds {self.mask:b} of {self.node_id}"
