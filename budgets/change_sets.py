@@ -134,8 +134,10 @@ def locked(budget: Budget) -> Budget:
     """Lock a budget's row until the transaction ends, and return it as it is now.
 
     SQLite has no row locks: there every transaction excludes all other writers from its start.
+    ``no_key``: a tick writes rows that point at the budget while it holds the ledger's lock, for
+    which whoever changes shares waits next.
     """
-    return Budget.objects.select_for_update().get(pk=budget.pk)
+    return Budget.objects.select_for_update(no_key=True).get(pk=budget.pk)
 
 
 def write_set(

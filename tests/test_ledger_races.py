@@ -1,14 +1,18 @@
 """Many at once: nothing is spent twice and nothing charged twice, and the races are real."""
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.db import connection, connections
+from django.db import connection, connections, transaction
 
+from allocator.models import Delivery
+from budgets.change_sets import locked
 from budgets.models import Budget
 from ledger import holds, reports, services
+from ledger.lock import lock_ledger
 from ledger.models import ClosedTimestep, Entry
 from tests.factories import (
     T0,
@@ -135,3 +139,29 @@ def test_top_ups_and_submissions_at_once_never_oversell() -> None:
     figures = reports.figures(period=Entry.objects.all()[0].period, now=T0)[petrel.pk]
     assert 0 <= figures.spendable_mgpus < CREDIT
     assert figures.held_mgpus <= 10 * CREDIT
+
+
+@pytest.mark.skipif(
+    connection.vendor != "postgresql", reason="a transaction excludes all others on SQLite"
+)
+def test_a_manager_and_a_tick_do_not_wait_for_each_other_for_ever() -> None:
+    """Shares are changed under a budget's lock, then the ledger's; a tick's rows point at it."""
+    science, pool = make_tree()["orlo/science"], make_pool()
+    both = threading.Barrier(2)
+
+    @transaction.atomic
+    def manager() -> None:
+        locked(science)
+        both.wait(timeout=20)
+        lock_ledger()
+
+    @transaction.atomic
+    def tick() -> None:
+        lock_ledger()
+        both.wait(timeout=20)
+        time.sleep(0.2)  # the manager waits for the ledger by now
+        numbers = ("entitled_gpu_seconds", "demand_gpu_seconds", "funded_gpu_seconds")
+        Delivery.objects.create(timestep=T0, budget=science, pool=pool, **dict.fromkeys(numbers, 0))
+
+    assert all_at_once(lambda index: (manager, tick)[index](), 2) == [None, None]
+    assert Delivery.objects.count() == 1
