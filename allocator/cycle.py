@@ -8,7 +8,7 @@ import logging
 import platform
 import zlib
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from workloads.models import Holding, Run
 logger = logging.getLogger(__name__)
 
 PASSES = 20  # of improvement: a number and not a time, so that a cycle can be replayed exactly
+CLOCKS_APART = timedelta(minutes=1)  # what machines that keep the time may differ by
 ATTEMPTS = 3  # a commit is tried again when another one came between
 
 
@@ -54,6 +55,7 @@ def run(*, at: datetime, trigger: str) -> Cycle | None:
             return None
         asked = requests.state().requested
         course = _Course(at=_not_before_observed(at), trigger=trigger)
+        _compare_clocks(at, course.at)
         driving.observe(at=course.at)
         _carry_out(course.at)
         _grant_what_takes_effect(course.at)
@@ -88,6 +90,18 @@ def reason_to_run(*, at: datetime) -> str | None:
 def _not_before_observed(at: datetime) -> datetime:
     observed = [c.observed_until for c in Cluster.objects.all() if c.observed_until is not None]
     return max([at.replace(microsecond=0), *observed])
+
+
+def _compare_clocks(at: datetime, held: datetime) -> None:
+    """A clock that was ahead once stops time until it is reached again: somebody must know."""
+    if held - at < CLOCKS_APART:
+        alarms.clear(kind="clock", at=held)
+        return
+    text = (
+        f"The clock says {at:%Y-%m-%d %H:%M} UTC, but clusters were observed at "
+        f"{held:%Y-%m-%d %H:%M}: until then no timestep ends. Set the clock right."
+    )
+    alarms.raise_alarm(kind="clock", text=text, at=held)
 
 
 def _carry_out(at: datetime) -> None:

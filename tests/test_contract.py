@@ -191,6 +191,18 @@ def test_a_job_is_ended_at_its_time_limit(place):
     assert total("charge", job) == 8 * CREDIT
 
 
+def test_a_time_limit_counts_what_earlier_runs_have_done(place):
+    for name in ("first", "second"):
+        place.submit(
+            place.petrel, name=name, expected_duration_s=7200, time_limit_s=7200, lasts=9999
+        )
+    place.play(T0, T0 + 5 * HOUR, [arrival(T0 + MINUTE, place.submit, place.tern, lasts=1800)])
+    job = Run.objects.get(end_reason=Run.EndReason.PREEMPTED).job
+    one, two = job.runs.order_by("number")
+    assert (job.state, two.end_reason) == (Job.State.TIMED_OUT, "timed_out")
+    assert (one.ended_at - one.started_at) + (two.ended_at - two.started_at) == 2 * HOUR
+
+
 def test_a_failed_node_refunds_the_run_and_requeues_its_job(place):
     job = place.submit(place.petrel, lasts=2 * 3600)
     fault = T0 + 40 * MINUTE

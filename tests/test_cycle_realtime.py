@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from allocator import admission, playing
+from clusters.connectors.simulated import SimulatedConnector
 from clusters.models import SimulatedFault
 from ledger.models import Entry
 from tests.factories import HOUR, T0, TIMESTEP, make_nodes, make_pool
@@ -202,3 +203,19 @@ def test_a_service_moves_once_in_a_timestep_however_many_cycles_it_has(place):
     for at in (T0 + TIMESTEP, T0 + TIMESTEP, T0 + TIMESTEP + MINUTE):
         place.cycle(at)
     assert before - held(job, T0 + TIMESTEP + MINUTE) == 2
+
+
+def test_services_that_shrink_do_so_before_others_grow_onto_their_gpus(monkeypatch):
+    place = make_institute(nodes=1)
+    grows = place.serve(place.tern, name="grows", profile=(2, 6) * 12)
+    shrinks = place.serve(place.tern, name="shrinks", profile=(6, 2) * 12)
+    place.play(T0, T0 + TIMESTEP)
+    order, resize = [], SimulatedConnector.resize
+
+    def watched(self, external_id, *args, **kwargs):
+        order.append(external_id)
+        return resize(self, external_id, *args, **kwargs)
+
+    monkeypatch.setattr(SimulatedConnector, "resize", watched)
+    place.cycle(T0 + HOUR)
+    assert order == [job.runs.get().external_id for job in (shrinks, grows)]
