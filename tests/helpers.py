@@ -282,6 +282,7 @@ def _every_second_is_charged_once() -> None:
 
 
 def _rate(entry: Entry) -> int:
+    assert entry.pool_id is not None
     rates = PoolRate.objects.filter(pool_id=entry.pool_id, effective_at__lte=entry.at)
     rate = rates.order_by("effective_at").last()
     return rate.rate_per_mille if rate else 1000

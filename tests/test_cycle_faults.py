@@ -9,7 +9,7 @@ import pytest
 from allocator import admission, cycle
 from allocator.core.plan import Assignment, Plan
 from allocator.core.solve import solve
-from allocator.models import Alarm, Cycle, Outlook
+from allocator.models import Alarm, AllocatorState, Cycle, Outlook
 from clusters.connectors import KINDS
 from clusters.connectors.base import ConnectorError
 from clusters.connectors.simulated import SimulatedConnector
@@ -99,7 +99,7 @@ def test_a_stale_plan_is_made_again(place, monkeypatch):
     def slow(problem: Any, **options: Any) -> Any:
         calls.append(problem)
         if len(calls) == 1:
-            cycle.AllocatorState.objects.filter(pk=1).update(version=41)
+            AllocatorState.objects.filter(pk=1).update(version=41)
         return solve(problem, **options)
 
     monkeypatch.setattr(cycle, "solve", slow)

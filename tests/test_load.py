@@ -99,8 +99,11 @@ def start(environment) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
     def begin(*arguments: str) -> subprocess.Popen[str]:
         program = [sys.executable, "-m", "tests.loading", *arguments]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        started.append(subprocess.Popen(program, cwd=ROOT, env=environment, **pipes))
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(
+            program, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True
+        )
+        started.append(process)
         return started[-1]
 
     yield begin
