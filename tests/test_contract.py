@@ -390,3 +390,15 @@ def test_the_starts_of_a_cycle_are_paid_for_together(place, monkeypatch, number)
     monkeypatch.setattr(committing.ledger, "cover", lambda **a: asked.append(a) or cover(**a))
     assert place.cycle(T0).starts == number
     assert [len(list(call["runs"])) for call in asked] == [number]
+
+
+@pytest.mark.parametrize(("percent", "starts"), [(5, 1), (100, 2)])
+def test_how_much_a_cycle_may_preempt_is_what_the_setting_says(place, settings, percent, starts):
+    settings.PREEMPTION_CAP_PERCENT = percent
+    for n in range(4):
+        place.submit(place.petrel, name=f"free{n}", gpus=4, minimum_runtime_s=0)
+    place.cycle(T0)
+    for n in range(2):
+        place.submit(place.tern, at=T0 + MINUTE, name=f"paid{n}")
+    made = place.cycle(T0 + MINUTE)
+    assert (made.starts, made.preemptions) == (starts, 2 * starts)
