@@ -8,7 +8,7 @@ import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.backends.sqlite3.operations import DatabaseOperations
+from django.db.backends.sqlite3.base import DatabaseWrapper as SqliteWrapper
 from django.test import Client
 from rest_framework.test import APIClient
 
@@ -68,9 +68,10 @@ def _flush_past_triggers() -> Iterator[None]:
 
     PostgreSQL truncates them, which no row trigger sees.
     """
-    flush = DatabaseOperations.execute_sql_flush
+    operations = SqliteWrapper.ops_class
+    flush = operations.execute_sql_flush
 
-    def without_triggers(self: DatabaseOperations, sql_list: list[str]) -> None:
+    def without_triggers(self: Any, sql_list: list[str]) -> None:
         with transaction.atomic(using=self.connection.alias), self.connection.cursor() as cursor:
             cursor.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
             triggers: list[tuple[str, str]] = cursor.fetchall()
@@ -81,7 +82,7 @@ def _flush_past_triggers() -> Iterator[None]:
                 cursor.execute(sql)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DatabaseOperations, "execute_sql_flush", without_triggers)
+        patch.setattr(operations, "execute_sql_flush", without_triggers)
         yield
 
 
