@@ -246,6 +246,28 @@ def test_while_one_cluster_is_away_the_other_goes_on(place, monkeypatch):
     assert open_alarms() == {"unreachable:island"}
 
 
+def test_what_runs_on_a_cluster_that_is_away_is_left_as_it_is(place, monkeypatch):
+    island = make_cluster("island")
+    make_nodes(make_pool("far", cluster=island), 1)
+    far = place.submit(place.petrel, name="far", pools=("far",), expected_duration_s=6 * 3600)
+    place.cycle(T0)
+
+    class Away(SimulatedConnector):
+        def observe(self, *args: Any, **kwargs: Any) -> Any:
+            if self.cluster.slug == "island":
+                raise ConnectorError("The ferry doesn't go.")
+            return super().observe(*args, **kwargs)
+
+    monkeypatch.setitem(KINDS, "simulated", Away)
+    place.submit(place.tern, at=T0 + 2 * HOUR, name="near", pools=("h100",))
+    made = place.cycle(T0 + 2 * HOUR)
+    assert (made.status, made.starts, made.stops) == (Cycle.Status.COMMITTED, 1, 0)
+    assert far.runs.get().state == Run.State.RUNNING
+    monkeypatch.undo()
+    place.cycle(T0 + 3 * HOUR)
+    assert sum(e.gpu_seconds for e in far.runs.get().entries.filter(kind="charge")) == 8 * 3 * 3600
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_calls_that_fail_at_random_lose_nothing(flaky, seed):
     place = make_institute(credits={"orlo/science/petrel": 60, "orlo/vision/tern": 30})
