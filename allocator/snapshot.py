@@ -146,7 +146,7 @@ class _Builder:
     @staticmethod
     def _jobs():  # type: ignore[no-untyped-def]
         related = Job.objects.select_related("budget", "service")
-        return related.prefetch_related("pools__cluster", "dependencies").order_by("id")
+        return related.prefetch_related("pools__cluster", "dependencies__budget").order_by("id")
 
     def snapshot(self, version: int) -> Snapshot:
         budgets = entitlements.budget_nodes(tree=self.tree, at=self.at, until=self._first_end())
@@ -207,7 +207,8 @@ class _Builder:
         waits_for = [d for d in job.dependencies.all() if d.state != Job.State.COMPLETED]
         if waits_for:
             first = waits_for[0]
-            data = {"job": first.pk, "name": first.name, "state": first.state}
+            told = {"job": first.pk, "name": first.name, "budget": first.budget.path}
+            data = told | {"state": first.state}
             self.excluded.append(Excluded(job, "dependency", data))
             return False
         by_choice = job.minimum_runtime_s == 0

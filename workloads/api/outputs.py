@@ -156,7 +156,7 @@ class ChargesOut(serializers.Serializer[Any]):
 class JobDetailOut(JobOut):
     """A job with all that is known of it."""
 
-    dependencies = serializers.PrimaryKeyRelatedField[Job](many=True, read_only=True)
+    dependencies = serializers.SerializerMethodField(help_text="Ids, of those that one may see")
     service = serializers.SerializerMethodField()
     runs = RunOut(many=True)
     charges = serializers.SerializerMethodField()
@@ -170,6 +170,10 @@ class JobDetailOut(JobOut):
             *("command", "spec", "dependencies", "idempotency_key", "progress_s", "service"),
             *("runs", "charges", "outlook", "forecasts", "events"),
         )
+
+    def get_dependencies(self, job: Job) -> list[int]:
+        held = self.context["held"]
+        return [one.pk for one in job.dependencies.all() if held.sees(one.budget.path)]
 
     @extend_schema_field(ServiceOut(allow_null=True))
     def get_service(self, job: Job) -> dict[str, Any] | None:

@@ -20,7 +20,7 @@ def for_detail(jobs: QuerySet[Job]) -> QuerySet[Job]:
     return for_list(jobs.select_related("service", "outlook__cycle")).prefetch_related(
         Prefetch("runs", runs.order_by("number")),
         Prefetch("events", events),
-        "dependencies",
+        "dependencies__budget",
         "forecasts",
     )
 
