@@ -49,10 +49,17 @@ class Client:
         self.took: list[float] = []
         self.answers: list[tuple[int, Any]] = []
 
+    def _sent(self, path: str, body: Any) -> http.client.HTTPResponse:
+        self.connection.request("POST", f"/api/v1{path}", json.dumps(body), self.headers)
+        return self.connection.getresponse()
+
     def post(self, path: str, body: Any) -> Any:
         began = time.monotonic()
-        self.connection.request("POST", f"/api/v1{path}", json.dumps(body), self.headers)
-        answer = self.connection.getresponse()
+        try:
+            answer = self._sent(path, body)
+        except ConnectionError:  # kept open for too long without a word: once more, as it is
+            self.connection.close()
+            answer = self._sent(path, body)
         said = answer.read().decode(errors="replace")
         self.took.append(time.monotonic() - began)
         json_said = "json" in answer.headers.get("Content-Type", "")
