@@ -80,11 +80,16 @@ def _rows(detail: Any, field: str = "") -> Iterator[dict[str, str]]:
             yield from _rows(inner, _joined(field, str(index)) if nested else field)
     else:
         code = str(getattr(detail, "code", "invalid"))
-        yield {"field": field, "code": code, "message": str(detail)}
+        yield {"field": _sendable(field), "code": code, "message": _sendable(str(detail))}
 
 
 def _joined(outer: str, name: str) -> str:
     return f"{outer}.{name}" if outer else name
+
+
+def _sendable(text: str) -> str:
+    """What was sent may stand in a refusal, and half a surrogate pair can't be sent back."""
+    return text.encode(errors="replace").decode()
 
 
 def _sentence(rows: list[dict[str, str]]) -> str:

@@ -51,6 +51,12 @@ def test_what_concerns_the_whole_request_has_no_field(error: Exception) -> None:
     assert [row["field"] for row in problem["errors"]] == [""]
 
 
+def test_half_a_surrogate_pair_is_not_sent_back() -> None:
+    problem = _problem(exceptions.ValidationError({"\ud800": ["\udfff is no role."]}))
+    assert problem["errors"][0]["field"] == "?"
+    assert problem["detail"] == "?: ? is no role."
+
+
 @pytest.mark.parametrize(
     ("error", "status", "detail"),
     [
