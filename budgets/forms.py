@@ -15,6 +15,7 @@ from budgets.change_sets import REASON_MAX
 from budgets.models import WHOLE, Budget
 from budgets.shares import Vector
 from clusters.models import Pool
+from config.fields import YEARS
 
 DECISIONS = ("approve", "propose")  # anything else only looks at what it would do
 INSTANT = "%Y-%m-%dT%H:%M"  # what browsers send of a datetime-local field
@@ -140,6 +141,8 @@ class SharesForm(forms.Form):
                 _("That has passed: give a time after %(now)s, or choose “At once”.")
                 % {"now": f"{local:%H:%M}"},
             )
+        elif at.year not in YEARS:
+            self.add_error("effective_at", _("Give a year before %(year)s.") % {"year": YEARS.stop})
         return cleaned
 
     @property

@@ -124,6 +124,7 @@ def test_a_fall_stops_at_what_is_spent_or_set_aside_and_the_preview_says_so(
         ({"when": "date"}, "Say from when on"),
         ({"when": "date", "effective_at": "2026-10-10T00:00"}, "That has passed"),
         ({"when": "date", "effective_at": "soon"}, "Give a date and a time"),
+        ({"when": "date", "effective_at": "9999-12-31T23:59"}, "Give a year before 2200."),
         ({"when": "later"}, "not one of the available choices"),
     ],
 )
@@ -131,6 +132,7 @@ def test_bad_input_is_refused_with_a_sentence_and_nothing_typed_is_lost(
     cast, world, changes, sentence
 ):
     typed = form(**changes)
+    assert client_of(cast["admin"]).post(f"{URL}/preview", typed).status_code == 200
     answer = client_of(cast["admin"]).post(URL, typed)
     assert answer.status_code == 422
     assert sentence in text_of(answer)

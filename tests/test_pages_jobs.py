@@ -255,6 +255,10 @@ def test_a_service_is_submitted_with_its_profile(cast):
         ("spec", "{", "This is not valid JSON"),
         ("spec", "[1]", "Give a JSON object: {…}."),
         ("spec", '{"a": NaN}', "NaN is no JSON number"),
+        ("spec", '{"a": 1e999}', "numbers beyond all bounds"),
+        ("spec", '{"a": "\\u0000"}', "Leave out NUL"),
+        ("spec", '{"a": "\\ud800"}', "half surrogates"),
+        ("spec", '{"a":' * 30 + "1" + "}" * 30, "Nest at most 20 levels"),
         ("command", "a\0b", "Null characters are not allowed."),
     ],
 )

@@ -13,9 +13,11 @@ from django.conf import settings
 from django.http import QueryDict
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
+from rest_framework import serializers
 
 from budgets.models import Budget
 from clusters.models import Pool
+from config.fields import Json
 from workloads import durations
 from workloads.models import Job
 from workloads.specs import MAX_SECONDS, JobSpec, SpecError, validate
@@ -62,7 +64,7 @@ class NumbersField(forms.CharField):
 
 
 class JsonField(forms.CharField):
-    """A JSON object; cleans to a dict."""
+    """A JSON object; cleans to a dict. What it may hold is what the API takes."""
 
     def clean(self, value: Any) -> dict[str, Any]:
         text = super().clean(value)
@@ -76,7 +78,12 @@ class JsonField(forms.CharField):
             ) from error
         if not isinstance(found, dict):
             raise forms.ValidationError(_("Give a JSON object: {…}."))
-        return found
+        try:
+            return cast("dict[str, Any]", Json().run_validation(found))
+        except serializers.ValidationError as error:
+            raise forms.ValidationError(
+                [str(one) for one in cast(list[str], error.detail)]
+            ) from error
 
 
 def _refuse(word: str) -> None:
