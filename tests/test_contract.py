@@ -288,25 +288,6 @@ def test_a_run_that_completes_in_the_second_it_is_preempted_has_completed(place)
     assert run.job.state == Job.State.COMPLETED
 
 
-def test_a_job_waits_for_those_it_depends_on(place):
-    first = place.submit(place.petrel, name="first", lasts=3600)
-    second = place.submit(place.petrel, name="second", dependencies=(first.pk,))
-    place.cycle(T0)
-    outlook = Outlook.objects.get(job=second)
-    assert (outlook.rule, outlook.data["job"]) == ("dependency", first.pk)
-    place.play(T0 + MINUTE, T0 + 2 * HOUR)
-    assert second.runs.get().started_at == T0 + HOUR
-
-
-def test_a_job_whose_dependency_failed_never_starts_and_says_so(place):
-    first = place.submit(place.petrel, name="first", fails_after=600)
-    second = place.submit(place.petrel, name="second", dependencies=(first.pk,))
-    place.play(T0, T0 + HOUR)
-    assert not second.runs.exists()
-    outlook = Outlook.objects.get(job=second)
-    assert (outlook.rule, outlook.data["state"]) == ("dependency", "failed")
-
-
 def total(kind: str, job: Job) -> int:
     """Sum of a job's entries of a kind, in milli-GPU-seconds."""
     return sum(entry.amount_mgpus for entry in Entry.objects.filter(kind=kind, job=job))

@@ -198,3 +198,22 @@ def test_two_clusters_are_planned_and_driven_together(place):
     assert started(place) == {"near", "away"}
     place.play(T0 + MINUTE, T0 + 3 * HOUR)
     assert set(Job.objects.values_list("state", flat=True)) == {Job.State.COMPLETED}
+
+
+def test_a_job_waits_for_those_it_depends_on(place):
+    first = place.submit(place.petrel, name="first", lasts=3600)
+    second = place.submit(place.petrel, name="second", dependencies=(first.pk,))
+    place.cycle(T0)
+    outlook = Outlook.objects.get(job=second)
+    assert (outlook.rule, outlook.data["job"]) == ("dependency", first.pk)
+    place.play(T0 + MINUTE, T0 + 2 * HOUR)
+    assert second.runs.get().started_at == T0 + HOUR
+
+
+def test_a_job_whose_dependency_failed_never_starts_and_says_so(place):
+    first = place.submit(place.petrel, name="first", fails_after=600)
+    second = place.submit(place.petrel, name="second", dependencies=(first.pk,))
+    place.play(T0, T0 + HOUR)
+    assert not second.runs.exists()
+    outlook = Outlook.objects.get(job=second)
+    assert (outlook.rule, outlook.data["state"]) == ("dependency", "failed")
