@@ -1,5 +1,6 @@
 """The current plan and the cycles that made it."""
 
+from functools import cache
 from typing import Any
 
 from django.db.models import QuerySet
@@ -7,7 +8,7 @@ from django.http import Http404
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
-from rest_framework.generics import ListAPIView, RetrieveAPIView
+from rest_framework.generics import GenericAPIView, ListAPIView, RetrieveAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -30,6 +31,9 @@ class CycleOut(serializers.ModelSerializer[Cycle]):
 
     at = Instant()
     timestep = Instant()
+    problems = serializers.SerializerMethodField(
+        help_text="In sentences, which name jobs: for those who may see the whole tree"
+    )
 
     class Meta:
         model = Cycle
@@ -38,6 +42,9 @@ class CycleOut(serializers.ModelSerializer[Cycle]):
             *("objective", "bound", "solve_ms", "starts", "stops", "preemptions", "waiting"),
             *("versions", "problems"),
         )
+
+    def get_problems(self, cycle: Cycle) -> list[str]:
+        return cycle.problems if self.context["sees_all"]() else []
 
 
 class BarOut(serializers.Serializer[Any]):
@@ -91,23 +98,29 @@ class Plan(APIView):
             "horizon_end": view.horizon_end,
             "nodes": view.nodes,
         }
-        context = {"held": standing(request.user), "plan": view}
+        held = standing(request.user)
+        context = {"held": held, "plan": view, "sees_all": lambda: _sees_all(held)}
         return Response(PlanOut(found, context=context).data)
 
 
-class Cycles(ListAPIView[Cycle]):
-    """All cycles, the newest first."""
+class _OfCycles(GenericAPIView[Cycle]):
+    """Cycles without what is heavy, as far as the person may see them."""
 
     queryset = Cycle.objects.defer(*HEAVY).order_by("-pk")
     serializer_class = CycleOut
     filter_backends = ()
 
+    def get_serializer_context(self) -> dict[str, Any]:
+        sees_all = cache(lambda: _sees_all(standing(self.request.user)))  # once, for all rows
+        return {**super().get_serializer_context(), "sees_all": sees_all}
 
-class CycleDetail(RetrieveAPIView[Cycle]):
+
+class Cycles(_OfCycles, ListAPIView[Cycle]):
+    """All cycles, the newest first."""
+
+
+class CycleDetail(_OfCycles, RetrieveAPIView[Cycle]):
     """One cycle by its number."""
-
-    queryset = Cycle.objects.defer(*HEAVY)
-    serializer_class = CycleOut
 
 
 class CycleSnapshot(APIView):
@@ -126,12 +139,16 @@ class CyclePlan(APIView):
         return Response(unpack(bytes(_whole(request, pk).plan)))
 
 
+def _sees_all(held: Standing) -> bool:
+    """Say whether someone may see every budget, and so all that is in a cycle."""
+    roots: QuerySet[Budget] = Budget.objects.filter(parent=None)
+    return all(held.sees(root.path) for root in roots)
+
+
 def _whole(request: Request, pk: int) -> Cycle:
     """A cycle with all budgets and jobs in it: not there for who may not see all of them."""
-    held = standing(request.user)
-    roots: QuerySet[Budget] = Budget.objects.filter(parent=None)
     cycle = Cycle.objects.filter(pk=pk).first()
-    if cycle is None or not all(held.sees(root.path) for root in roots):
+    if cycle is None or not _sees_all(standing(request.user)):
         raise Http404("There is no such cycle, or you may not see all that is in it.")
     return cycle
 

@@ -9,6 +9,7 @@ from django.urls import URLPattern
 from rest_framework.test import APIClient
 
 from allocator import cycle
+from allocator.models import Cycle
 from config import urls
 from tests import factories as make
 
@@ -166,6 +167,14 @@ def test_names_of_unknown_budgets_are_taken_out_of_reasons(api_of, cast, tree):
     assert seen["data"]["behind"][0]["budget"] == "orlo/vision/tern"
     assert hidden["data"]["behind"] == [{"job": None, "name": None, "budget": None}]
     assert hidden["rule"] == seen["rule"] == api_of("member").get(address).json()["waits"]
+
+
+def test_what_a_cycle_relaxed_names_jobs_and_is_for_who_may_see_the_whole_tree(api_of, ids):
+    Cycle.objects.update(problems=["secret sheds at most 1 GPUs a timestep from 8."])
+    for address in ("/api/v1/cycles/", f"/api/v1/cycles/{ids['cycle']}/", "/api/v1/plan/"):
+        assert "secret" in str(api_of("admin").get(address).json())
+        for who in ("manager", "member", "stranger", "nobody"):
+            assert "secret" not in str(api_of(who).get(address).json())
 
 
 def test_a_job_waited_for_in_an_unknown_budget_has_neither_number_nor_name(api_of, cast, tree):
