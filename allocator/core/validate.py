@@ -8,9 +8,11 @@ class ProblemError(ValueError):
 
 
 def text(value: object, what: str) -> str:
-    """A non-empty string."""
+    """A non-empty string that can be written to a file."""
     if not isinstance(value, str) or not value:
         raise ProblemError(f"{what} must be a non-empty text, not {shown(value)}.")
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise ProblemError(f"{what} must hold no half surrogate, not {shown(value)}.")
     return value
 
 
@@ -19,9 +21,9 @@ def whole(value: object, what: str, low: int, high: int | None = None) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise ProblemError(f"{what} must be a whole number, not {shown(value)}.")
     if value < low:
-        raise ProblemError(f"{what} must be at least {low}, not {value}.")
+        raise ProblemError(f"{what} must be at least {low}, not {shown(value)}.")
     if high is not None and value > high:
-        raise ProblemError(f"{what} must be at most {high}, not {value}.")
+        raise ProblemError(f"{what} must be at most {high}, not {shown(value)}.")
     return value
 
 
@@ -29,11 +31,11 @@ def number(value: object, what: str, low: float, high: float | None = None) -> f
     """A finite real number in [low, high]; booleans, NaN and infinity are refused."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ProblemError(f"{what} must be a number, not {shown(value)}.")
-    if not math.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         raise ProblemError(f"{what} must be finite, not {value}.")
     if value < low or (high is not None and value > high):
         limits = f"at least {low:g}" if high is None else f"between {low:g} and {high:g}"
-        raise ProblemError(f"{what} must be {limits}, not {value}.")
+        raise ProblemError(f"{what} must be {limits}, not {shown(value)}.")
     return value
 
 
