@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from django.db import transaction
 from django.db.models import Min, Q
 
-from allocator import admission, alarms, delivery, timesteps
+from allocator import admission, alarms, delivery, timesteps, turning
 from clusters.connectors import connector_for
 from clusters.connectors.base import ConnectorError, IdleWindow
 from clusters.models import Cluster
@@ -60,7 +60,9 @@ def _close(start: datetime, at: datetime, until: datetime) -> bool:
         if not ledger.close_timestep(start=start, end=end, parked=parked, now=at):
             return False
         delivery.record(start=start, end=end, segments=segments)
+        turning.start_due(at=end)
         _cover(end, until)
+        turning.close_over(at=end)
     return True
 
 

@@ -14,7 +14,16 @@ from typing import Any
 import numpy as np
 from django.conf import settings
 
-from allocator import alarms, closing, committing, driving, requests, snapshot, timesteps
+from allocator import (
+    alarms,
+    closing,
+    committing,
+    driving,
+    requests,
+    snapshot,
+    timesteps,
+    turning,
+)
 from allocator.core.check import Violation, check, check_guard
 from allocator.core.items import Settings
 from allocator.core.plan import Result
@@ -60,6 +69,7 @@ def run(*, at: datetime, trigger: str) -> Cycle | None:
         _carry_out(course.at)
         _grant_what_takes_effect(course.at)
         course.closed = closing.close_due(at=course.at)
+        turning.start_due(at=course.at)  # also where no timestep was to be closed
         course.refused = closing.fund_waiting(at=course.at)
         try:
             cycle = _plan_and_commit(course)
@@ -149,6 +159,7 @@ def _plan_and_commit(course: _Course) -> Cycle:
         if committing.commit(cycle=cycle, taken=taken, result=result, refused=course.refused):
             return cycle
         logger.info("Another cycle was committed after the snapshot of %s: again.", course.at)
+    cycle.pk = None  # its number went back with the commit, and may be another's by now
     cycle.status = Cycle.Status.SUPERSEDED
     cycle.save()
     return cycle

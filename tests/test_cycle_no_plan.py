@@ -1,9 +1,13 @@
 """A cycle that can't make a plan keeps what runs, closes the ledger and tells somebody."""
 
+from typing import Any
+
 import pytest
+from django.db.models import F
 
 from allocator import cycle
-from allocator.models import Alarm, Cycle
+from allocator.core.solve import solve
+from allocator.models import Alarm, AllocatorState, Cycle
 from ledger.models import ClosedTimestep
 from tests.factories import T0, TIMESTEP
 from tests.helpers import make_institute
@@ -34,3 +38,18 @@ def test_a_solver_that_breaks_is_an_alarm_and_what_runs_goes_on(monkeypatch):
     place.cycle(T0 + TIMESTEP * 1.5)
     assert not Alarm.objects.filter(cleared_at=None).exists()
     assert waiting.runs.get().state == Run.State.RUNNING
+
+
+def test_a_plan_that_is_stale_each_time_is_superseded_and_changes_nothing(monkeypatch):
+    place = make_institute()
+    job = place.submit(place.petrel)
+    older = Cycle.objects.count()
+
+    def slow(problem: Any, **options: Any) -> Any:
+        AllocatorState.objects.filter(pk=1).update(version=F("version") + 1)
+        return solve(problem, **options)
+
+    monkeypatch.setattr(cycle, "solve", slow)
+    assert place.cycle(T0).status == Cycle.Status.SUPERSEDED
+    assert Cycle.objects.count() == older + 1
+    assert not job.runs.exists()

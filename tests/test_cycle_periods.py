@@ -1,0 +1,89 @@
+"""Periods turn by themselves at a tick: grants, holds and charges go over the border."""
+
+import pytest
+
+from allocator.models import Alarm
+from budgets.models import Period
+from ledger import reports
+from ledger.models import Entry
+from tests.factories import HOUR, T0, TIMESTEP, make_period
+from tests.helpers import CREDIT, Institute, make_institute
+
+pytestmark = pytest.mark.django_db
+BORDER = T0 + 2 * HOUR
+
+
+def two_periods(*, credits: int) -> tuple[Institute, Period]:
+    """The first ends at 02:00; the next plans so many credits, of which Petrel has 30 %."""
+    place = make_institute(ends_at=BORDER)
+    capacity = {place.pool: credits * 3600}
+    return place, make_period("next", starts_at=BORDER, status="approved", capacity=capacity)
+
+
+def status(period: Period) -> str:
+    return Period.objects.get(pk=period.pk).status
+
+
+def test_the_next_period_starts_and_the_old_one_closes_at_the_tick_of_the_border():
+    place, following = two_periods(credits=1000)
+    job = place.submit(place.petrel, expected_duration_s=4 * 3600)
+    place.play(T0, BORDER - TIMESTEP)
+    assert (status(place.period), status(following)) == ("active", "approved")
+    place.play(BORDER, T0 + 5 * HOUR)
+    assert (status(place.period), status(following)) == ("closed", "active")
+    charged = {
+        period: sum(
+            e.amount_mgpus for e in Entry.objects.filter(kind="charge", job=job, period=period)
+        )
+        for period in (place.period, following)
+    }
+    assert charged == {place.period: 16 * CREDIT, following: 16 * CREDIT}
+    figures = reports.figures(period=following, now=T0 + 5 * HOUR)[place.petrel.pk]
+    assert (figures.granted_mgpus, figures.settled_mgpus) == (300 * CREDIT, 16 * CREDIT)
+
+
+def test_missed_ticks_turn_the_period_on_the_way():
+    place, following = two_periods(credits=1000)
+    place.submit(place.petrel, expected_duration_s=4 * 3600)
+    place.cycle(T0)
+    place.cycle(T0 + 5 * HOUR)
+    assert (status(place.period), status(following)) == ("closed", "active")
+    assert not Entry.objects.filter(kind="charge", funded=False).exists()
+
+
+def test_what_the_next_period_has_no_credits_for_loses_its_hold():
+    place, _ = two_periods(credits=10)  # Petrel has 3 of them
+    running = place.submit(place.petrel, minimum_runtime_s=3 * 3600, expected_duration_s=4 * 3600)
+    place.submit(place.auk, minimum_runtime_s=3 * 3600, expected_duration_s=4 * 3600)
+    place.cycle(T0)
+    waiting = place.submit(place.petrel, gpus=16)
+    place.play(T0 + TIMESTEP, BORDER + HOUR)
+    run = running.runs.get()
+    assert list(run.holdings.order_by("started_at").values_list("funded", "started_at")) == [
+        (True, T0),
+        (False, BORDER),
+    ]
+    waiting.refresh_from_db()
+    assert (waiting.state, waiting.funded) == ("queued", False)
+    assert waiting.outlook.rule == "not_funded"
+
+
+def test_a_period_without_planned_capacity_is_an_alarm_and_stops_nothing():
+    place = make_institute(ends_at=BORDER)
+    make_period("next", starts_at=BORDER, status="approved")
+    place.submit(place.petrel, minimum_runtime_s=0)
+    place.cycle(T0)
+    place.cycle(BORDER)
+    assert Alarm.objects.get(cleared_at=None).text == (
+        "next has no planned capacity: plan it before it is started."
+    )
+
+
+def test_a_period_starts_on_an_idle_cluster_too():
+    place = make_institute(ends_at=BORDER)
+    following = make_period(
+        "next", starts_at=BORDER, status="approved", capacity={place.pool: 3600}
+    )
+    place.cycle(T0)
+    place.cycle(BORDER)
+    assert status(following) == "active"
