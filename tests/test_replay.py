@@ -180,12 +180,15 @@ BAD_ROWS = [
     (f"{ROW}\n{ROW}", "line 3: job_id 'a' is there twice"),
     ("a,0,8", "line 2: duration_s is ''"),
     ("a,²,8,3600,nlp", "line 2: submit_time_s is '²'"),
+    ("a,0,8,3600,\0", "at most 90 printable characters"),
+    (f"a,0,8,3600,{'n' * 91}", "at most 90 printable characters"),
 ]  # fmt: skip
 BAD_OPTIONS = [
     (("--shares", "nlp=60,sound=40"), "no group 'sound'"),
     (("--shares", "nlp=101"), "0 to 100"),
     (("--shares", "nlp=60,vision=50"), "total 110 %: lower them"),
     (("--shares", "nlp"), "give GROUP=PERCENT"),
+    (("--shares", "nlp=50,nlp=40"), "name each group once"),
     (("--shares", "nlp=NaN"), "give GROUP=PERCENT"),
     (("--shares", "nlp=-1"), "give GROUP=PERCENT"),
     (("--shares", "nlp=1.2345"), "at most three decimals"),
@@ -206,6 +209,8 @@ BAD_OPTIONS = [
     (("--keep", "x", "--database"), "exclude each other"),
     (("--keep", "/no/such/place/x"), "no such folder"),
     (("--keep", __file__), "such a file already"),
+    (("--keep", "/proc/x"), "nothing can be written there"),
+    (("--dump-cycles", "/proc/x"), "nothing can be written there"),
     (("--dump-cycles", __file__), "is a file"),
     (("--dump-cycles", "/no/such/place"), "no folder above it"),
 ]

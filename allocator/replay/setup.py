@@ -69,7 +69,10 @@ def shares_of(text: str, jobs: Iterable[TraceJob]) -> dict[str, int]:
     if not text:
         part, rest = divmod(WHOLE, len(groups))
         return {group: part + (n < rest) for n, group in enumerate(groups)}
-    given = dict(_share(part, text) for part in text.split(","))
+    pairs = [_share(part, text) for part in text.split(",")]
+    given = dict(pairs)
+    if len(given) < len(pairs):
+        raise BadInput(f"--shares {text!r}: name each group once.")
     unknown = sorted(given.keys() - set(groups))
     if unknown:
         raise BadInput(

@@ -12,6 +12,7 @@ KINDS = tuple(kind for kind in Job.Kind.values if kind != Job.Kind.REALTIME)
 DAY_S = 24 * 3600
 MOST_SECONDS = 366 * DAY_S
 MOST_GPUS = 4096
+LONGEST = 90  # characters of a name
 
 
 class BadInput(ValueError):
@@ -109,7 +110,13 @@ class _Line:
         )
 
     def value(self, name: str) -> str:
-        return (self.row.get(name) or "").strip()
+        value = (self.row.get(name) or "").strip()
+        if len(value) > LONGEST or not value.isprintable():
+            raise BadInput(
+                f"{self.where}: {name} is {value[:20]!r}, but must be at most {LONGEST} printable "
+                "characters."
+            )
+        return value
 
     def text(self, name: str) -> str:
         if not (value := self.value(name)):

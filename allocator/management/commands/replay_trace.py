@@ -1,5 +1,6 @@
 """`manage.py replay_trace TRACE.csv`: play a recorded trace through the real cycle."""
 
+import tempfile
 from argparse import RawDescriptionHelpFormatter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -155,3 +156,18 @@ def check_paths(options: dict[str, Any]) -> None:
         raise BadInput(f"--dump-cycles {folder}: is a file: name a folder.")
     if folder and not Path(folder).absolute().parent.is_dir():
         raise BadInput(f"--dump-cycles {folder}: there is no folder above it: make it first.")
+    for flag, place in (("keep", keep), ("dump-cycles", folder)):
+        if place and not _writable(Path(place).absolute()):
+            raise BadInput(f"--{flag} {place}: nothing can be written there: choose another place.")
+
+
+def _writable(place: Path) -> bool:
+    """Say whether something may be written into a folder, or made in the one above it.
+
+    Tried, since a file system may refuse even whom its permissions allow; nothing stays behind.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=place if place.is_dir() else place.parent):
+            return True
+    except OSError:
+        return False
