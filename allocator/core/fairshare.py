@@ -9,6 +9,7 @@ Source: Slurm's Fair Tree (PriorityFlags=FAIR_TREE, "fair_tree.html"). The peer 
 point numbers, so it can split an exact tie; this compares fractions of integers, so it never does.
 """
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -202,7 +203,15 @@ def _level_fair_shares(siblings: list[_Member]) -> None:
         else:
             member.over = member.shares * all_usage
             member.under = member.usage * all_shares
-            member.key = member.over / member.under
+            member.key = _rounded(member.over, member.under)
+
+
+def _rounded(over: int, under: int) -> float:
+    """The quotient as a float; past the largest there is, that one."""
+    try:
+        return over / under
+    except OverflowError:
+        return sys.float_info.max
 
 
 def _tied_groups(level: list[_Member]) -> list[list[_Member]]:

@@ -97,6 +97,12 @@ def test_shares_too_close_for_floating_point_are_told_apart() -> None:
     assert factors(rows) == {"b": 1, "a": Fraction(1, 2)}
 
 
+def test_quotients_past_the_largest_float_are_told_apart() -> None:
+    big = 10**400
+    rows = nodes(("o", None, 1, 0), ("a", "o", big, 1), ("b", "o", big + 1, 1), ("c", "o", 1, big))
+    assert factors(rows) == {"b": 1, "a": Fraction(2, 3), "c": Fraction(1, 3)}
+
+
 def test_order_of_rows_does_not_matter() -> None:
     rows = _random_tree(Random(3), 300)
     answer = factors(rows)
