@@ -11,6 +11,7 @@ from allocator.pages.treemap import Box
 from budgets import services as budgets
 from budgets import shares as reads
 from budgets.access import standing
+from budgets.models import Budget
 from ledger import curves, reports
 from ledger import services as ledger
 from tests import factories as make
@@ -203,6 +204,14 @@ def test_the_burn_report_is_a_file_whose_rows_add_up(cast, played):
     assert int(total["settled_mgpus"]) == (192 + 80) * CREDIT
 
 
+def test_a_spreadsheet_shows_a_budget_s_name_and_computes_nothing(cast, played):
+    Budget.objects.filter(path="orlo/science").update(name="=HYPERLINK(1)")
+    answer = client_of(cast["admin"]).get("/budgets/orlo/burn.csv")
+    names = [row["name"] for row in csv.DictReader(io.StringIO(answer.content.decode()))]
+    assert "'=HYPERLINK(1)" in names
+    assert not [name for name in names if name.startswith(("=", "+", "-", "@"))]
+
+
 def test_htmx_gets_the_figures_alone(cast, played):
     answer = client_of(cast["member"]).get(PETREL, headers={"HX-Request": "true"})
     assert b"<html" not in answer.content
@@ -215,6 +224,8 @@ def test_before_anything_ran_and_without_a_period_the_page_says_so(cast, tree, m
     page = text_of(client.get("/budgets/orlo"))
     assert "No period is running" in page
     assert "No job has been charged here in this period." in page
+    part = client.get("/budgets/orlo", headers={"HX-Request": "true"})  # of a page still open
+    assert "No period is running." in text_of(part)
     assert client.get("/budgets/orlo/burn.json").status_code == 404
     assert client.get("/budgets/orlo/burn.csv").status_code == 404
     granted(tree)
