@@ -1,6 +1,7 @@
 """What every page has around it: whose institute, which period, who reads, what waits.
 
-`zone` has pages tell time in the institute's zone, that of the running period; `around` is the
+`zone` has pages tell time in the institute's zone, that of the running period; `parts` tells
+caches that htmx is answered with a part of a page at the page's own address; `around` is the
 context that `templates/base.html` reads. Its parts are asked for where a template uses them, so a
 fragment pays for none.
 """
@@ -14,6 +15,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.cache import patch_vary_headers
 from django.utils.functional import SimpleLazyObject
 from django.utils.translation import gettext as _
 
@@ -40,6 +42,18 @@ def zone(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[..., H
         name = period.time_zone if period else settings.ORGANISATION_TIME_ZONE
         with timezone.override(ZoneInfo(name)):
             return get_response(request)
+
+    return middleware
+
+
+def parts(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[..., HttpResponse]:
+    """Keep a browser from showing the part that it refreshed last when one goes back to a page."""
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        response = get_response(request)
+        if not request.path.startswith(WITHOUT_PAGES):
+            patch_vary_headers(response, ["HX-Request"])
+        return response
 
     return middleware
 

@@ -99,6 +99,16 @@ def test_a_form_without_its_token_is_not_sent(cast):
 # --- Search --------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("url", ["/", "/budgets", "/budgets/orlo", "/jobs", "/plan"])
+def test_caches_tell_a_page_from_its_part(cast, tree, url):
+    """Both have one address: going back to a page would else show the part it refreshed last."""
+    client = client_of(cast["admin"])
+    page, part = client.get(url), client.get(url, headers={"HX-Request": "true"})
+    assert page.content != part.content
+    for answer in (page, part):
+        assert {"HX-Request", "Cookie"} <= {word.strip() for word in answer["Vary"].split(",")}
+
+
 def test_a_path_and_a_job_number_lead_straight_to_what_they_name(cast, tree):
     client = client_of(cast["manager"])
     job = make.make_job(tree["orlo/science/petrel"], name="ens-forecast")
