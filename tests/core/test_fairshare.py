@@ -229,3 +229,29 @@ def test_entitlement_is_derived_from_shares_where_it_is_not_stated() -> None:
     turns, _ = turns_of(stated)
     assert turns.inside(a, a, 16_000)
     assert not turns.inside(a, a, 16_001)
+
+
+def test_what_the_plan_gives_in_its_first_timestep_uses_up_an_entitlement() -> None:
+    turns, _ = turns_of(tree(a=(60, 34_000), b=(40, 0)))
+    a = turns.leaf_of["org/a"]
+    turns.give(a, 10_000, 500)  # later timesteps count for turns only
+    assert turns.inside(a, a, 60)
+    assert not turns.inside(a, a, 61)
+
+
+def test_inside_means_at_every_level_below_the_common_ancestor() -> None:
+    """Program p has used up its entitlement by its project p/y, so p/x is outside with it."""
+    turns, _ = turns_of(
+        (
+            BudgetNode("o", None, 100_000, 0),
+            BudgetNode("o/p", "o", 50_000, 0),
+            BudgetNode("o/p/x", "o/p", 50_000, 0),
+            BudgetNode("o/p/y", "o/p", 50_000, 28_800),
+            BudgetNode("o/q", "o", 50_000, 40_000, entitled=100_000),
+        )
+    )
+    x, y, q = (turns.leaf_of[f"o/{name}"] for name in ("p/x", "p/y", "q"))
+    assert turns.may_preempt(x, 1800, y, 0)  # beside its sibling it is judged alone
+    assert turns.outranks(x, q)
+    assert turns.may_preempt(x, 0, q, 0)
+    assert not turns.may_preempt(x, 1, q, 0)  # q is inside, and with one second more p is not
