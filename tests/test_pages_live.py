@@ -140,7 +140,8 @@ def test_the_plan_zooms_in_time_and_out_again(tab):
 def test_the_plan_is_replaced_when_it_changes(tab, live_server, monkeypatch):
     page = tab("/plan")
     page.clock.install()
-    page.goto(f"{live_server.url}/plan")
+    with page.expect_response("**/plan.json"):  # the first picture, whenever it comes
+        page.goto(f"{live_server.url}/plan")
     card = page.locator(".plan .hover")
     later = NOW + timedelta(minutes=5)
     stand_at(monkeypatch, later)
