@@ -57,7 +57,7 @@ def _pool(request: HttpRequest) -> Pool | None:
     slug = request.GET.get("pool")
     if not slug:
         return None
-    pool = Pool.objects.filter(slug=slug).first()
+    pool = next((one for one in Pool.objects.all() if one.slug == slug), None)
     if pool is None:
         raise Http404("There is no such pool.")
     return pool

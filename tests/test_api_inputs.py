@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from django.test import Client
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rest_framework.test import APIClient
@@ -233,3 +234,18 @@ def test_whatever_is_sent_there_is_never_a_fault_of_ours(member: APIClient, chan
         return
     answer = member.post("/api/v1/jobs/", sent, content_type="application/json")
     assert answer.status_code in (200, 201, 400, 409), (changed, answer.content)
+
+
+@pytest.mark.parametrize("name", ["%00", "a%00b", "%ED%A0%80"])
+def test_addresses_with_what_no_database_keeps_are_not_there(api_of, cast, name):
+    """PostgreSQL refuses NUL in any text that it is asked for."""
+    root = api_of("root")
+    assert root.delete(f"/api/v1/budgets/orlo/roles/{name}/").status_code == 404
+    assert root.get(f"/api/v1/budgets/{name}/").status_code == 404
+    page = Client()
+    page.force_login(cast["root"])
+    assert page.get(f"/plan?pool={name}").status_code == 404
+    assert page.get(f"/plan.json?pool={name}").status_code == 404
+    for url in ("/", "/jobs", "/budgets"):
+        for key in ("q", "name", "pool", "budget", "reason"):
+            assert page.get(f"{url}?{key}={name}").status_code == 200

@@ -115,7 +115,8 @@ class RoleOf(APIView):
     def delete(self, request: Request, path: str, username: str) -> Response:
         """Take the role away."""
         budget = get_budget_or_404(request.user, path)
-        role = budget.roles.filter(user__username=username).first()
+        there = budget.roles.select_related("user")
+        role = next((one for one in there if one.user.username == username), None)
         if role is None:
             raise Http404(f"{username} has no role in {path} itself.")
         _require_giving(request, role.kind, budget)
