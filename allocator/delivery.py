@@ -22,6 +22,7 @@ from django.db.models.functions import Least
 
 from allocator.models import Delivery
 from budgets import shares
+from budgets.models import Budget
 from clusters import services as clusters
 from ledger.segments import Segment
 from workloads.models import Job, Run
@@ -73,10 +74,25 @@ def record(*, start: datetime, end: datetime, segments: Iterable[Segment]) -> No
 
 
 def summary(*, start: datetime, end: datetime) -> dict[int, Delivered]:
-    """Owed and delivered of every budget over the timesteps that start in [start, end)."""
+    """Owed and delivered of every budget over the timesteps that start in [start, end).
+
+    Each at its own level; the organisation's is that of its programs.
+    """
     rows = Delivery.objects.filter(timestep__gte=start, timestep__lt=end).order_by()
     sums = rows.values_list("budget_id").annotate(owed=Sum(OWED), got=Sum(GOT))
-    return {budget: Delivered(owed, got) for budget, owed, got in sums}
+    found = {budget: Delivered(owed, got) for budget, owed, got in sums}
+    whole: dict[int, list[Delivered]] = defaultdict(list)
+    programs = Budget.objects.filter(parent__isnull=False, parent__parent=None)
+    for program, root in programs.values_list("pk", "parent_id"):
+        if root is not None and program in found:
+            whole[root].append(found[program])
+    return found | {
+        root: Delivered(
+            sum(one.owed_gpu_seconds for one in parts),
+            sum(one.delivered_gpu_seconds for one in parts),
+        )
+        for root, parts in whole.items()
+    }
 
 
 def of_programs(rows: QuerySet[Delivery]) -> QuerySet[Delivery]:

@@ -26,10 +26,10 @@ def test_what_one_project_has_beyond_its_due_counts_for_its_program(place):
     for name in ("one", "two"):
         place.submit(place.petrel, name=name)
     place.play(T0, T0 + TIMESTEP)
-    # Petrel held all 16 GPUs, was owed 30 % of them; Science 60 %, the whole everything.
+    # Petrel held all 16 GPUs, was owed 30 % of them; Science 60 %, and so the whole.
     assert owed_and_got(place, "orlo/science/petrel") == (16 * STEP * 3 // 10,) * 2
     assert owed_and_got(place, "orlo/science") == (16 * STEP * 6 // 10,) * 2
-    assert owed_and_got(place, "orlo") == (16 * STEP,) * 2
+    assert owed_and_got(place, "orlo") == (16 * STEP * 6 // 10,) * 2
 
 
 def test_a_program_that_waits_behind_protected_runs_is_owed_and_gets_nothing(place):

@@ -13,7 +13,7 @@ from fractions import Fraction
 from allocator import delivery
 from allocator.delivery import Delivered
 from budgets import periods
-from budgets.models import WHOLE, Budget, Period
+from budgets.models import WHOLE, Period
 from ledger import burn, reports
 from ledger.membership import Membership
 from ledger.reports import Figures
@@ -75,24 +75,11 @@ def burns(*, period: Period, now: datetime) -> dict[int, Burn]:
     """Return every budget's figures and pace by id, in a constant number of queries."""
     gone = periods.elapsed(period, now)
     rates = daily_rates(period, now)
-    delivered = _delivered(now)
+    delivered = delivery.summary(start=now - WINDOW, end=now)
     return {
         pk: _burn(period, now, gone, one, rates.get(pk, 0), delivered.get(pk, Delivered()))
         for pk, one in reports.figures(period=period, now=now).items()
     }
-
-
-def _delivered(now: datetime) -> dict[int, Delivered]:
-    """Return each budget's at its own level; the organisation's is that of its programs."""
-    found = delivery.summary(start=now - WINDOW, end=now)
-    below = Budget.objects.filter(parent__parent=None, parent__isnull=False)
-    for root in Budget.objects.filter(parent=None).values_list("pk", flat=True):
-        programs = [found[pk] for pk in below.values_list("pk", flat=True) if pk in found]
-        found[root] = Delivered(
-            sum(one.owed_gpu_seconds for one in programs),
-            sum(one.delivered_gpu_seconds for one in programs),
-        )
-    return found
 
 
 def daily_rates(period: Period, now: datetime) -> Mapping[int, int]:
