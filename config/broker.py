@@ -17,12 +17,15 @@ from kombu.utils.json import dumps
 class Channel(filesystem.Channel):
     """A channel whose messages can't be read half."""
 
-    def _put(self, queue: str, message: Any, **kwargs: Any) -> None:
+    # kombu's own classes disagree about the second name
+    def _put(  # type: ignore[override]
+        self, queue: str, payload: Any, **kwargs: Any
+    ) -> None:
         name = f"{round(monotonic() * 1000)}_{uuid4()}.{queue}"
         draft = os.path.join(self.data_folder_out, f"{name}.part")
         try:
             with open(draft, "wb") as file:
-                file.write(dumps(message).encode())
+                file.write(dumps(payload).encode())
             os.replace(draft, os.path.join(self.data_folder_out, f"{name}.msg"))
         except OSError as error:
             raise ChannelError(f"The broker's folder takes no message: {error}") from error
