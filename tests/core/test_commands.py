@@ -143,3 +143,26 @@ def test_help_shows_an_example(command: str) -> None:
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0
     assert f"manage.py {command}" in done.stdout.split("example:")[1]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["plan"],
+        ["plan", "F", "--mode", "odd"],
+        ["plan", "F", "--bogus"],
+        ["fairshare"],
+        ["replay_trace"],
+        ["burn_report"],
+        ["reconcile", "--bogus"],
+        ["demo", "--bogus"],
+    ],
+)
+def test_wrong_arguments_are_one_line_and_exit_2(arguments: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "manage.py", *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "--help" in done.stderr
+    assert not done.stdout

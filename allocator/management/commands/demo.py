@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from allocator.demo import day, institute, telling
 from allocator.demo.institute import Institute
 from allocator.models import Cycle
 from config.clock import now
+from config.commands import OneLineCommand
 
 EXAMPLE = """example:
   python manage.py demo
@@ -20,7 +21,7 @@ The day that is played ends with the last full timestep before now. Where the in
 already, only what was missed since is caught up, and the report is printed again."""
 
 
-class Command(BaseCommand):
+class Command(OneLineCommand):
     help = "Load the demo institute, play one day of it with the real cycle, and print the report."
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:

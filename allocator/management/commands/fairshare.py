@@ -4,10 +4,11 @@ import json
 from argparse import RawDescriptionHelpFormatter
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
 from allocator.core.fairshare import factors, read_tree
 from allocator.core.scenario import parse_json
+from config.commands import OneLineCommand
 
 from ._files import refusing, source
 
@@ -19,7 +20,7 @@ EXAMPLE = """example:
   {"factors": {"a": 1.000000, "b": 0.500000}}"""
 
 
-class Command(BaseCommand):
+class Command(OneLineCommand):
     help = "Print the Fair Tree factor of every leaf of a tree file. Needs no database."
     requires_system_checks = ()
 

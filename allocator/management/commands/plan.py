@@ -5,13 +5,14 @@ from argparse import ArgumentTypeError, RawDescriptionHelpFormatter
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from allocator.core.check import check, utilization
 from allocator.core.plan import Result
 from allocator.core.problem import Problem
 from allocator.core.scenario import parse_problem
 from allocator.core.solve import MODES, solve
+from config.commands import OneLineCommand
 
 from ._files import refusing, source, write_atomically
 
@@ -22,7 +23,7 @@ The plan goes to the file, or to the output where there is no --out; a summary g
 output. Without --time-limit fast mode does a fixed number of passes and full mode takes 60 s."""
 
 
-class Command(BaseCommand):
+class Command(OneLineCommand):
     help = "Plan a scenario file and print what the plan is worth."
     requires_system_checks = ()
 

@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from allocator.models import Cycle
 from allocator.replay import database, dumping, playback, setup, telling, trace, world
 from allocator.replay.playback import Course, Played
 from allocator.replay.trace import BadInput
+from config.commands import OneLineCommand
 
 EXAMPLE = """example:
   python manage.py replay_trace jobs.csv --nodes 56x8 --shares nlp=60,vision=40 --days 3
@@ -26,7 +27,7 @@ unless --keep or --database says so.
 exit status: 0 all is right, 1 the books or a plan are wrong, 2 bad input (nothing is written)"""
 
 
-class Command(BaseCommand):
+class Command(OneLineCommand):
     help = "Play a recorded trace of jobs through the real cycle on a virtual clock."
     requires_system_checks = ()
 

@@ -8,11 +8,12 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
 from budgets.models import Budget
 from budgets.periods import covering
 from config import clock
+from config.commands import OneLineCommand
 from ledger import reports, sheets
 from ledger.instants import LedgerError, iso
 from ledger.management.commands._arguments import instant, refuse, table, zone_of
@@ -29,7 +30,7 @@ milli-GPU-seconds (_mgpus) and GPU-seconds. Exit status: 0, or 2 for bad input."
 SECOND = timedelta(seconds=1)
 
 
-class Command(BaseCommand):
+class Command(OneLineCommand):
     help = "Report what a budget's children were granted, have spent and still have."
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:

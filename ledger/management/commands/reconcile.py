@@ -9,8 +9,9 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
+from config.commands import OneLineCommand
 from ledger import reports
 from ledger.instants import LedgerError, iso
 from ledger.management.commands._arguments import instant, refuse, table, zone_at, zone_of
@@ -27,7 +28,7 @@ COLUMNS = ("charged", "unfunded", "free", "down", "unaccounted", "inventory", "d
 Group = tuple[str, date | None]
 
 
-class Command(BaseCommand):
+class Command(OneLineCommand):
     help = (
         "Prove, per pool and timestep, that charged + unfunded + free + down = inventory, and that "
         "entries keep their rules. Names every difference."
