@@ -6,7 +6,7 @@ that says what to relax, so that every solver may take legality of the present f
 
 from collections.abc import Iterable
 
-from .problem import FULL_SHARE, BatchJob, Job, Problem, RealtimeJob
+from .problem import FULL_SHARE, MAX_GPUS, BatchJob, Job, Problem, RealtimeJob
 from .validate import ProblemError, no_duplicates
 
 
@@ -14,6 +14,8 @@ def crosscheck(problem: Problem) -> None:
     """Raise `ProblemError` for the first rule between parts that does not hold."""
     if not problem.nodes:
         raise ProblemError("nodes must name at least one node.")
+    if problem.gpus > MAX_GPUS:
+        raise ProblemError(f"nodes must have at most {MAX_GPUS} GPUs together, not {problem.gpus}.")
     no_duplicates([node.name for node in problem.nodes], "node")
     no_duplicates([job.name for job in problem.jobs], "job")
     no_duplicates([budget.path for budget in problem.budgets], "budget")

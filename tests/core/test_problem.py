@@ -62,6 +62,7 @@ BAD: list[tuple[tuple[Any, ...], Any, str]] = [
     (("nodes",), [], "at least one node"),
     (("nodes",), {}, "nodes must be a list"),
     (("nodes", 0, "gpus"), -8, "at least 1, not -8"),
+    (("nodes", 0, "gpus"), 65_536, "at most 65536 GPUs together"),
     (("nodes", 1, "name"), "n0", "listed twice"),
     (("jobs", 0, "name"), "r", "listed twice"),
     (("jobs", 0, "name"), "j+", "must not end in '+'"),
