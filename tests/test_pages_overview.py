@@ -104,6 +104,13 @@ def test_a_program_s_gpus_are_told_to_those_who_may_see_them(cast):
     assert nobody == {"": 16}
 
 
+def test_a_program_s_part_of_the_strip_is_only_what_one_may_see_of_it(cast, day):
+    Job.objects.filter(budget__path="orlo/vision/tern").update(budget=day.place.auk)
+    assert {use.name: use.gpus for use in read(cast["manager"]).census.uses}["Science"] == 16
+    member = {use.name: use.gpus for use in read(cast["member"]).census.uses}
+    assert member == {"Science": 8, "": 8}
+
+
 def test_parked_now_is_what_the_last_closed_timestep_says(cast):
     page = read(cast["admin"])
     assert page.census.parked == 4  # 8 GPUs for half of the timestep
