@@ -5,13 +5,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from django.db import connection
 
 from ledger import reports, services
 from ledger.models import ClosedTimestep, Entry
+from tests.addresses import database_url
 from tests.factories import (
     T0,
     TIMESTEP,
@@ -50,15 +49,6 @@ end = start + timedelta(minutes=30)
 with connection.execute_wrapper(die):
     print(services.close_timestep(start=start, end=end, parked={}, now=end), sent)
 """
-
-
-def database_url() -> str:
-    """Return the address of the database that this test uses."""
-    told: dict[str, Any] = connection.settings_dict
-    if connection.vendor == "sqlite":
-        return f"sqlite:///{told['NAME']}"
-    who = f"{told['USER']}:{told['PASSWORD']}@" if told["USER"] else ""
-    return f"postgres://{who}{told['HOST']}:{told['PORT']}/{told['NAME']}"
 
 
 def close_in_a_process(statement: int) -> subprocess.CompletedProcess[str]:

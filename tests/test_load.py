@@ -20,6 +20,7 @@ from rest_framework.authtoken.models import Token
 from allocator import cycle
 from ledger.models import ClosedTimestep, Entry
 from tests import loading
+from tests.addresses import database_url
 from tests.factories import make_role, make_user
 from tests.helpers import assert_invariants, assert_reconciled, make_institute
 from workloads.models import Job, Run
@@ -32,19 +33,9 @@ SECONDS = float(os.environ.get("LOAD_SECONDS", "20"))
 @pytest.fixture
 def environment(transactional_db, tmp_path) -> dict[str, str]:
     """What the processes need to work on this test's database, by a clock of their own."""
-    name = str(connection.settings_dict["NAME"])
-    given = connection.settings_dict
-    url = f"sqlite:///{name}"
-    if connection.vendor == "postgresql":
-        secret = f":{given['PASSWORD']}" if given["PASSWORD"] else ""
-        port = f":{given['PORT']}" if given["PORT"] else ""
-        place = f"@/{name}?host={given['HOST']}"
-        if given["HOST"] and not given["HOST"].startswith("/"):
-            place = f"@{given['HOST']}{port}/{name}"
-        url = f"postgresql://{given['USER']}{secret}{place}"
     return {
         **os.environ,
-        "DATABASE_URL": url,
+        "DATABASE_URL": database_url(),
         "DATA_DIR": str(tmp_path),
         "DJANGO_SETTINGS_MODULE": "config.settings",
         "CELERY_BROKER_URL": "memory://",
