@@ -15,7 +15,7 @@ LINE = ("clusters", "budgets", "workloads", "ledger", "forecasting", "allocator"
 APART = ("config", "client")
 INTERFACE = {"api", "views", "admin", "tasks", "management", "forms", "templatetags"}
 EXACT_MODEL = "allocator.core.exact"
-CORE_LIBRARIES = {"numpy"}
+CORE_LIBRARIES = {"numpy", "numba"}
 # What speaks HTTP belongs to interfaces.
 INTERFACE_LIBRARIES = {"rest_framework", "drf_spectacular", "django_htmx"}
 DATABASE_MODULES = {"sqlite3", "dbm", "shelve"}

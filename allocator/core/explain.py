@@ -1,15 +1,16 @@
 """Why a job waits, from the pass that decided: which rule binds, who holds its block, and when."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from .bits import Busy, span, union
+from .compiled.tables import Words
 from .heuristic import Construction
 from .items import Item, allowed_starts
-from .layout import Layout, Words
-from .plan import Assignment, Reason, Rule
+from .layout import Layout
+from .plan import Assignment, Plan, Reason, Rule
 from .problem import REST
 from .realtime import Sets, words_of
 
@@ -17,13 +18,13 @@ from .realtime import Sets, words_of
 class Explainer:
     """Reasons for one plan; assignments come in the order in which they were decided."""
 
-    def __init__(self, construction: Construction, assignments: Sequence[Assignment]) -> None:
+    def __init__(self, construction: Construction, plan: Plan) -> None:
         self.problem = construction.problem
         self.layout: Layout = construction.layout
-        self.assignments = assignments
+        self.assignments = assignments = plan.assignments
         self.place = {a.job: i for i, a in enumerate(assignments)}
         self.runs = {job.name for job in self.problem.batch if job.running is not None}
-        self._service_words = self._words_of_services(construction.placed.realtime)
+        self._service_words = self._words_of_services(plan.realtime)
         self.still = self._still(self.layout.drained)
         none = np.zeros_like(self.layout.drained)
         self.undrained = self._still(none) if self.problem.drains else self.still
@@ -91,9 +92,9 @@ class Explainer:
         return bool((self._in_the_way(busy, item, pools) == 0).any())
 
     def _in_the_way(self, busy: Busy, item: Item, pools: tuple[str, ...]) -> Words:
-        words = busy.blocks[item.gpus] & np.uint64(self._window(item))
+        words = busy.block_words(item.gpus) & np.uint64(self._window(item))
         if pools:
-            words = words | self.layout.outside[pools, item.gpus]
+            words = words | self.layout.outside(pools)
         return words
 
     def _open_pools(self, item: Item) -> tuple[str, ...]:
@@ -106,9 +107,9 @@ class Explainer:
 
     def _nearest_block(self, busy: Busy, item: Item) -> int | None:
         """The block with the fewest busy timesteps in the item's window."""
-        legal = self.layout.wall[item.gpus] == 0
+        legal = self.layout.wall(item.gpus) == 0
         if item.pools:
-            legal = legal & (self.layout.outside[item.pools, item.gpus] == 0)
+            legal = legal & (self.layout.outside(item.pools) == 0)
         if not legal.any():
             return None
         counts = np.bitwise_count(self._in_the_way(busy, item, ())).astype(np.int64)
@@ -140,12 +141,12 @@ class Explainer:
         return None
 
 
-def explain(construction: Construction, assignments: Sequence[Assignment]) -> tuple[Reason, ...]:
+def explain(construction: Construction, plan: Plan) -> tuple[Reason, ...]:
     """A reason for every job that is not running yet, in the order of their turns.
 
     A job that was planned behind a filler is told when it was due: from then on it may stop it.
     """
-    explainer = Explainer(construction, assignments)
+    explainer = Explainer(construction, plan)
     reasons = [explainer.reason(item) for item in construction.items]
     return tuple(_as_promised(reason, construction.promised) for reason in reasons)
 

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from .bits import Busy, lowest, span, union
+from .compiled.tables import Words
 from .items import Item, Run, allowed_starts
-from .layout import NONE, Layout, Words
+from .layout import NONE, Layout
 from .problem import Problem
 
 

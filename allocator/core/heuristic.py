@@ -15,7 +15,7 @@ from .bits import lowest, span, union
 from .filling import fill
 from .grid import Grid
 from .items import Item, Placed, Run, Settings, rest_item, waiting_item
-from .layout import Layout, lay_out
+from .layout import Layout
 from .plan import Assignment, Preemption
 from .preempt import Preemptor
 from .problem import BatchJob, Problem, RealtimeJob
@@ -28,8 +28,8 @@ class Construction:
 
     def __init__(self, problem: Problem, settings: Settings | None = None) -> None:
         self.problem = problem
-        self.layout: Layout = lay_out(problem)
-        self.healthy = _healthy(self.layout)
+        self.layout: Layout = problem.layout
+        self.healthy = self.layout.healthy
         self.turns = Turns(problem, sum(self.healthy) * problem.timestep_seconds)
         self.placed = Placed()
         self.fixed: set[str] = set()  # runs, and jobs that stopped one: no later pass moves them
@@ -165,12 +165,3 @@ class Construction:
         """What a leaf is given counts for the next turn; unfunded work too, within its phase."""
         seconds = gpus * self.problem.timestep_seconds
         self.turns.give(leaf, (end - start) * seconds, seconds if start == 0 < end else 0)
-
-
-def _healthy(layout: Layout) -> list[int]:
-    """GPUs that are not drained, per timestep."""
-    if not layout.drained.any():
-        return [layout.gpus] * layout.horizon
-    shifts = np.arange(layout.horizon, dtype=np.uint64)
-    gone = (layout.drained[:, None] >> shifts) & np.uint64(1)
-    return [layout.gpus - count for count in gone.sum(axis=0).tolist()]

@@ -1,199 +1,274 @@
 """Improvement: the construction's jobs again, in other orders, keeping the best plan.
 
-Runs, jobs that stopped a run, and real time stay as the construction decided; everything else is
-placed anew in each pass. A pass costs one greedy placement. A better plan is kept only if it keeps
-the fairness guard, so more passes are never worse and budgets never lose what they are owed.
+Runs and jobs that stopped a run stay as the construction decided; everything else is placed anew in
+each pass, and real time moves aside within its swap caps where that frees a better block. A pass
+costs one greedy placement (compiled/search.py). A better plan is kept only if it keeps the fairness
+guard, so more passes are never worse and budgets never lose what they are owed.
 """
 
-import random
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from itertools import accumulate
+from collections.abc import Sequence
 
 import numpy as np
 
 from .bits import Busy, span
+from .compiled import search as compiled
+from .compiled.tables import Fleet, Items, Rows, Search, Services, State
 from .heuristic import Construction
 from .items import Item, allowed_starts
 from .plan import Assignment
-from .problem import REST, Problem
-from .realtime import words_of
+from .problem import REST, Problem, RealtimeJob
+from .realtime import Sets, sets_of, words_of
+
+SEED = 0x9E3779B97F4A7C15  # no seed may leave the generator at 0
 
 
 class Improver:
-    """Searches orders; `assignments` and `objective` are the best so far, never below the start."""
+    """Searches orders; what `assignments` and `realtime` answer is never below the start."""
 
     def __init__(self, construction: Construction, seed: int) -> None:
         self.problem: Problem = construction.problem
-        self.random = random.Random(seed)
-        self.worth = _prefix_worth(self.problem)
+        self.construction = construction
+        self.fleet: Fleet = construction.layout.fleet
         self.fixed = [a for a in construction.placed.assignments if a.job in construction.fixed]
-        self.base = self._base(construction)
-        self.items = [item for item in construction.items if item.name not in construction.fixed]
-        self.guard = Guard(construction)
-        self.order = list(self.items)
-        self.assignments = list(construction.placed.assignments)
-        self.unplaced = list(construction.placed.unplaced)
-        self.objective = self._value(self.assignments)
+        waiting = [item for item in construction.items if item.name not in construction.fixed]
+        self.items = sorted(waiting, key=lambda item: not item.funded)  # funded in front
         self.iterations = 0
+        if len(self.items) > 1:
+            self._prepare(seed)
 
-    def _base(self, construction: Construction) -> Busy:
-        # Where gaps were filled, what starts now was measured against what was due: it stays.
-        now = np.uint64(1 if construction.filled else 0)
-        busy = Busy(construction.layout, construction.layout.drained | now)
-        for sets in construction.placed.realtime.values():
-            for gpu, word in words_of(sets).items():
-                busy.hold(gpu, 1, word)
-        for a in self.fixed:
-            busy.hold(a.first_gpu, a.gpus, span(a.start, a.end))
-        return busy
+    def _prepare(self, seed: int) -> None:
+        self.worth = np.array(prefix_worth(self.problem))
+        self.table = _table(self.construction, self.items)
+        movable = self._movable()
+        self.movable = movable
+        self.services = _services(self.construction, movable)
+        self.still, self.without = self._grids(movable)
+        self.search = self._search(movable)
+        self.state = self._state(seed, len(movable))
+        self.known = self._known_orders()
 
-    def run(self, iterations: int, out_of_time: Callable[[], bool]) -> None:
-        """At most `iterations` passes: known orders first, then moves on the best order."""
-        if len(self.items) < 2:
+    def run(self, passes: int) -> None:
+        """So many passes more: known orders first, then moves on the order at hand."""
+        if len(self.items) < 2 or passes <= 0:
             return
-        known = iter(self._known_orders())
-        for _ in range(iterations):
-            if out_of_time():
-                return
-            order = next(known, None)
-            self._try(order if order is not None else self._moved(self.order))
+        known = self.known[self.iterations :]
+        compiled.run(
+            self.fleet, self.table, self.services, self.search,
+            self.still.grid, self.without.grid, self.state, passes, known, self.iterations,
+        )  # fmt: skip
+        self.iterations += passes
 
-    def _known_orders(self) -> list[list[Item]]:
-        worth, horizon = self.worth, self.problem.horizon
+    @property
+    def improved(self) -> bool:
+        """Whether anything better than the construction was found."""
+        return self.iterations > 0 and bool(self.state.start[0] != UNTOUCHED)
 
-        def density(item: Item) -> float:
-            start = min(item.earliest, horizon)
-            return item.priority * (worth[min(start + item.length, horizon)] - worth[start])
+    def assignments(self) -> list[Assignment]:
+        """The best plan's blocks."""
+        if not self.improved:
+            return self.construction.placed.assignments
+        found, horizon = list(self.fixed), self.problem.horizon
+        rows = zip(self.items, self.state.start.tolist(), self.state.first.tolist(), strict=True)
+        for item, t, first in rows:
+            if t >= 0:
+                end = min(t + item.length, horizon)
+                found.append(Assignment(item.name, first, item.gpus, t, end))
+        return found
 
-        keys: list[Callable[[Item], tuple[float, ...]]] = [
-            lambda i: (-i.priority, i.length, i.order),
-            lambda i: (-density(i), i.order),
-            lambda i: (-density(i) * i.gpus, i.order),
-            lambda i: (-i.gpus, -i.priority, i.order),
-            lambda i: (i.order,),
+    def realtime(self) -> dict[str, Sets]:
+        """The best plan's services."""
+        sets = dict(self.construction.placed.realtime)
+        if self.improved and self.state.aside[0]:
+            for service, words in zip(self.movable, self.state.serving, strict=True):
+                sets[service.name] = sets_of(words, self.problem.horizon)
+        return sets
+
+    def _movable(self) -> list[RealtimeJob]:
+        """Services whose GPUs lie in one pool, in the order in which they were served."""
+        single = len(self.construction.layout.pool_gpus) == 1
+        names = self.construction.placed.realtime
+        return [
+            service
+            for name in names
+            if isinstance(service := self.problem.by_name[name], RealtimeJob)
+            and (single or len(service.pools) == 1)
         ]
-        if self.problem.budgets:
-            return []  # the construction's order is the fair one; moves start from it
-        return [sorted(self.items, key=key) for key in keys]
 
-    def _moved(self, order: list[Item]) -> list[Item]:
-        """One to three items taken out and put in elsewhere, or two exchanged."""
-        order, count = list(order), len(order)
-        for _ in range(self.random.randint(1, 3)):
-            source, target = self.random.randrange(count), self.random.randrange(count)
-            if self.random.random() < 0.5:
-                order[source], order[target] = order[target], order[source]
-            else:
-                order.insert(target, order.pop(source))
-        return order
-
-    def _try(self, order: list[Item]) -> None:
-        self.iterations += 1
-        order = oldest_first(sorted(order, key=lambda item: not item.funded))  # funded in front
-        assignments, unplaced = self._place(order)
-        value = self._value(assignments)
-        slack = 1e-9 * max(1.0, abs(self.objective))  # past any error of summation
-        if value < self.objective - slack or not self.guard.holds(assignments):
-            return
-        self.order = order  # an equal plan moves the search on, only a better one is kept
-        if value > self.objective + slack:
-            self.objective, self.assignments, self.unplaced = value, assignments, unplaced
-
-    def _place(self, order: Sequence[Item]) -> tuple[list[Assignment], list[Item]]:
-        """Each item at its earliest start, on the block that leaves the pool most usable."""
-        busy, horizon = self.base.copy(), self.problem.horizon
-        assignments, unplaced = list(self.fixed), []
-        for item in order:
-            allowed = allowed_starts(self.problem, item)
-            spot = busy.earliest(item.gpus, item.length, allowed, item.pools)
-            if spot is None:
-                unplaced.append(item)
+    def _grids(self, movable: Sequence[RealtimeJob]) -> tuple[Busy, Busy]:
+        """What is taken before any item is placed, with all services and without the movable."""
+        # Where gaps were filled, what starts now was measured against what was due: it stays.
+        now = np.uint64(1 if self.construction.filled else 0)
+        without = Busy(self.construction.layout, self.construction.layout.drained | now)
+        for a in self.fixed:
+            without.hold(a.first_gpu, a.gpus, span(a.start, a.end))
+        names = {service.name for service in movable}
+        moving = []
+        for name, sets in self.construction.placed.realtime.items():
+            words = words_of(sets)
+            if name in names:
+                moving.append(words)
                 continue
-            t, first = spot
-            end = min(t + item.length, horizon)
-            busy.hold(first, item.gpus, span(t, end))
-            assignments.append(Assignment(item.name, first, item.gpus, t, end))
-        return assignments, unplaced
+            for gpu, word in words.items():
+                without.hold(gpu, 1, word)
+        still = without.copy()
+        for words in moving:
+            for gpu, word in words.items():
+                still.hold(gpu, 1, word)
+        return still, without
 
-    def _value(self, assignments: Sequence[Assignment]) -> float:
-        """The batch part of the objective; real time is the same in every pass."""
-        jobs, worth = self.problem.by_name, self.worth
-        return sum(
-            jobs[a.job.removesuffix(REST)].priority * a.gpus * (worth[a.end] - worth[a.start])
-            for a in assignments
+    def _search(self, movable: Sequence[RealtimeJob]) -> Search:
+        kinds: dict[tuple[object, ...], int] = {}
+        kind = [kinds.setdefault(item.likeness, len(kinds)) for item in self.items]
+        members = sorted(range(len(kind)), key=lambda i: (kind[i], self.items[i].order))
+        sizes = np.bincount(kind, minlength=len(kinds))
+        guard = Guard(self.construction)
+        slack, domain = self._slack(movable)
+        return Search(
+            kind=np.array(kind, np.int64),
+            members=np.array(members, np.int64),
+            begins=np.concatenate(([0], np.cumsum(sizes)[:-1])).astype(np.int64),
+            funded=sum(item.funded for item in self.items),
+            worth=self.worth,
+            floor=guard.floor(self.fixed),
+            group=np.array([guard.group_of(item) for item in self.items], np.int64),
+            slack=slack,
+            domain=domain,
+            moves=bool(movable),
         )
 
+    def _slack(self, movable: Sequence[RealtimeJob]) -> tuple[Rows, Rows]:
+        """Per pool and timestep: cells that are free for jobs beside the movable services."""
+        layout, horizon = self.construction.layout, self.problem.horizon
+        pools = {pool: d for d, pool in enumerate(layout.pool_gpus)}
+        domain = np.array([pools[pool] for pool in layout.pool_of], np.int64)
+        shifts = np.arange(horizon, dtype=np.uint64)
+        free = 1 - ((self.without.rows[:, None] >> shifts) & np.uint64(1)).astype(np.int64)
+        slack = np.zeros((len(pools), horizon), np.int64)
+        np.add.at(slack, domain, free)
+        for s, service in enumerate(movable):
+            slack[pools[(service.pools or tuple(pools))[0]]] -= self.services.counts[s]
+        return slack, domain
 
-def oldest_first(order: Sequence[Item]) -> list[Item]:
-    """The same order, in which items alike but for their age take each other's places by age.
+    def _state(self, seed: int, services: int) -> State:
+        n, placed = len(self.items), {a.job: a for a in self.construction.placed.assignments}
+        value = sum(
+            item.priority * a.gpus * (self.worth[a.end] - self.worth[a.start])
+            for item in self.items
+            if (a := placed.get(item.name)) is not None
+        )
+        return State(
+            random=np.array([(seed * 0xD1342543DE82EF95 + SEED) % 2**64 or SEED], np.uint64),
+            order=self.search.kind.copy(),
+            choice=np.zeros(n, np.int64),
+            value=np.array([value, value], np.float64),
+            start=np.full(n, UNTOUCHED, np.int64),
+            first=np.zeros(n, np.int64),
+            serving=np.zeros((services, self.construction.layout.gpus), np.uint64),
+            aside=np.zeros(1, np.bool_),
+        )
 
-    Whatever the search tries, of two equal jobs of a leaf the older one starts first.
-    """
-    places: dict[tuple[object, ...], list[int]] = defaultdict(list)
-    for place, item in enumerate(order):
-        places[item.likeness].append(place)
-    found = list(order)
-    for taken in places.values():
-        alike = sorted((order[place] for place in taken), key=lambda item: item.order)
-        for place, item in zip(taken, alike, strict=True):
-            found[place] = item
-    return found
+    def _known_orders(self) -> Rows:
+        """By value, by density, by total value, by size and by age; none where budgets decide."""
+        n, horizon = len(self.items), self.problem.horizon
+        if self.problem.budgets:
+            return np.zeros((0, n), np.int64)  # the construction's order is the fair one
+        begin = np.array([min(item.earliest, horizon) for item in self.items])
+        length = self.table.length
+        density = self.table.value * (
+            self.worth[np.minimum(begin + length, horizon)] - self.worth[begin]
+        )
+        age = np.array([item.order for item in self.items])
+        behind = ~self.table.funded
+        keys = (
+            (age, length, -self.table.value, behind),
+            (age, -density, behind),
+            (age, -density * self.table.gpus, behind),
+            (age, -self.table.value, -self.table.gpus, behind),
+            (age, behind),
+        )
+        return np.stack([self.search.kind[np.lexsort(key)] for key in keys])
+
+
+UNTOUCHED = -2  # no better plan than the construction's yet
+
+
+def _table(construction: Construction, items: Sequence[Item]) -> Items:
+    layout, problem = construction.layout, construction.problem
+    return Items(
+        size=np.array([layout.size_index[item.gpus] for item in items], np.int64),
+        gpus=np.array([item.gpus for item in items], np.int64),
+        length=np.array([item.length for item in items], np.int64),
+        allowed=np.array([allowed_starts(problem, item) for item in items], np.uint64),
+        pools=np.array([layout.pools_index[item.pools] for item in items], np.int64),
+        value=np.array([item.priority for item in items], np.float64),
+        leaf=np.array([item.leaf for item in items], np.int64),
+        funded=np.array([item.funded for item in items], np.bool_),
+    )
+
+
+def _services(construction: Construction, movable: Sequence[RealtimeJob]) -> Services:
+    layout = construction.layout
+    held = np.zeros((len(movable), layout.gpus), np.uint64)
+    for s, service in enumerate(movable):
+        held[s, list(service.held or ())] = ~np.uint64(0)
+    counts = [
+        [len(rows) for rows in construction.placed.realtime[service.name]] for service in movable
+    ]
+    return Services(
+        counts=np.array(counts, np.int64).reshape(len(movable), layout.horizon),
+        cap=np.array([service.swap_cap for service in movable], np.int64),
+        pools=np.array([layout.pools_index[service.pools] for service in movable], np.int64),
+        starts=np.array([service.held is not None for service in movable], np.bool_),
+        held=held,
+    )
 
 
 class Guard:
     """Each leaf's funded GPU-timesteps up to t stay ≥ min(its entitlement, the construction's)."""
 
     def __init__(self, construction: Construction) -> None:
-        problem = construction.problem
-        self.problem = problem
+        self.construction, self.problem = construction, construction.problem
         self.leaf_of = {
-            job.name: job.budget or "" for job in problem.batch if job.funded and problem.budgets
+            job.name: job.budget or ""
+            for job in self.problem.batch
+            if job.funded and self.problem.budgets
         }
-        given = self._given(construction.placed.assignments)
-        self.owed = {path: self._least(construction, path, cells) for path, cells in given.items()}
+        self.paths = sorted(set(self.leaf_of.values()))
+        self.row_of = {path: row for row, path in enumerate(self.paths)}
 
-    def _given(self, assignments: Sequence[Assignment]) -> dict[str, list[int]]:
-        """Per leaf: batch GPU-timesteps in each prefix."""
-        steps = {path: [0] * (self.problem.horizon + 1) for path in set(self.leaf_of.values())}
+    def group_of(self, item: Item) -> int:
+        """The row of the floor that an item counts for, -1: none."""
+        return self.row_of.get(self.leaf_of.get(item.name.removesuffix(REST), ""), -1)
+
+    def floor(self, fixed: Sequence[Assignment]) -> Rows:
+        """Per leaf and prefix: what items must give it at least, in GPU-timesteps."""
+        turns, placed = self.construction.turns, self.construction.placed
+        least = self._given(placed.assignments)
+        for path, row in self.row_of.items():
+            owed = turns.owed_cells(turns.leaf_of[path], self.construction.healthy)
+            least[row] = np.minimum(least[row], owed - self._served(path))
+        return least - self._given(fixed)
+
+    def _given(self, assignments: Sequence[Assignment]) -> Rows:
+        """Per leaf and prefix: batch GPU-timesteps."""
+        steps = np.zeros((len(self.paths), self.problem.horizon + 1), np.int64)
         for a in assignments:
-            path = self.leaf_of.get(a.job.removesuffix(REST))
-            if path is not None:
-                steps[path][a.start] += a.gpus
-                steps[path][a.end] -= a.gpus
-        for cells in steps.values():
-            held = total = 0
-            for t, change in enumerate(cells):
-                held += change
-                total += held
-                cells[t] = total
-        return steps
+            row = self.row_of.get(self.leaf_of.get(a.job.removesuffix(REST), ""), -1)
+            if row >= 0:
+                steps[row, a.start] += a.gpus
+                steps[row, a.end] -= a.gpus
+        return np.cumsum(np.cumsum(steps, axis=1), axis=1)[:, :-1].copy()
 
-    def _least(self, construction: Construction, path: str, cells: list[int]) -> list[int]:
-        """min(entitlement, construction) per prefix, less what real time gives in every pass."""
-        turns = construction.turns
-        owed = turns.owed_cells(turns.leaf_of[path], construction.healthy)
-        served = [0] * self.problem.horizon
+    def _served(self, path: str) -> Rows:
+        """Per prefix: what real time gives the leaf in every pass."""
+        served = np.zeros(self.problem.horizon, np.int64)
         for service in self.problem.realtime:
             if service.funded and service.budget == path:
-                for t, rows in enumerate(construction.placed.realtime[service.name]):
-                    served[t] += len(rows)
-        prefixes = zip(owed, accumulate(served), cells, strict=False)
-        return [min(entitled - real, batch) for entitled, real, batch in prefixes]
-
-    def holds(self, assignments: Sequence[Assignment]) -> bool:
-        """Whether the plan keeps every leaf's prefixes."""
-        if not self.owed:
-            return True
-        given = self._given(assignments)
-        return all(
-            mine >= least
-            for path, floor in self.owed.items()
-            for mine, least in zip(given[path], floor, strict=False)
-        )
+                served += [len(rows) for rows in self.construction.placed.realtime[service.name]]
+        return np.cumsum(served)
 
 
-def _prefix_worth(problem: Problem) -> list[float]:
+def prefix_worth(problem: Problem) -> list[float]:
     """Σ decay^u over u < t, for t in 0..horizon."""
     total, prefix = 0.0, [0.0]
     for t in range(problem.horizon):

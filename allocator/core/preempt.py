@@ -42,7 +42,7 @@ class Preemptor:
         if not victims:
             return None
         allowed = allowed_starts(self.grid.problem, item) & span(0, before)
-        busy = Busy(self.grid.layout, self.grid.without(victims), (item.gpus,))
+        busy = Busy(self.grid.layout, self.grid.without(victims))
         free = busy.free_starts(item.gpus, item.length, allowed, item.pools)
         found = union(free)
         for _ in range(TRIES):

@@ -10,9 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .validate import ProblemError, number, text, texts, truth, whole, wholes
+
+if TYPE_CHECKING:
+    from .layout import Layout
 
 __all__ = [
     "MAX_HORIZON",
@@ -244,6 +247,13 @@ class Problem:
     @cached_property
     def by_name(self) -> dict[str, Job]:
         return {job.name: job for job in self.jobs}
+
+    @cached_property
+    def layout(self) -> "Layout":
+        """The fleet's geometry as arrays, worked out once."""
+        from .layout import lay_out
+
+        return lay_out(self)
 
     @cached_property
     def gpus(self) -> int:

@@ -7,7 +7,10 @@ first, then GPUs from the top of the grid, so that its troughs leave whole block
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from .bits import lowest
+from .compiled.tables import Words
 from .problem import RealtimeJob
 
 Sets = tuple[tuple[int, ...], ...]
@@ -38,6 +41,21 @@ def words_of(sets: Sets) -> dict[int, int]:
         for gpu in rows:
             words[gpu] = words.get(gpu, 0) | 1 << t
     return words
+
+
+def sets_of(words: Words, horizon: int) -> Sets:
+    """Per timestep: the GPUs whose word has its bit set, sorted."""
+    held = [(gpu, int(words[gpu])) for gpu in np.flatnonzero(words).tolist()]
+    changes = 1  # timesteps at which some GPU is taken or left
+    for _, word in held:
+        changes |= word ^ (word << 1)
+    sets: list[tuple[int, ...]] = []
+    for t in range(horizon):
+        if changes >> t & 1:
+            sets.append(tuple(gpu for gpu, word in held if word >> t & 1))
+        else:
+            sets.append(sets[-1])
+    return tuple(sets)
 
 
 def stack_services(

@@ -16,10 +16,13 @@ from .improve import Improver
 from .items import Settings
 from .plan import Assignment, Plan, Result, Status
 from .problem import Problem
+from .realtime import Sets
 
 MODES = ("fast", "full")
-WORK = 1500  # jobs placed by the improvement where no number of iterations is given
-MOST = 200  # passes
+WORK = 20_000_000  # blocks looked at by the passes where no number of iterations is given
+FULL_SHARE = 0.1  # of full mode's time that fast may take for its warm start
+MOST = 1 << 40  # passes: as many as fit the time
+Stopwatch = Callable[[], float]
 
 
 def solve(
@@ -35,8 +38,9 @@ def solve(
     """Plan the problem.
 
     `time_limit` is in seconds (fast: none by default; full: 60). `iterations` bounds the improving
-    passes; by default it follows from the number of jobs, so that it does not depend on the
-    machine. 0 is the construction alone. `workers` is for full mode; 1 is repeatable.
+    passes; by default it follows from the size of the problem, so that it does not depend on the
+    machine, or, where a time limit is given, from the time. 0 is the construction alone. `workers`
+    is for full mode; 1 is repeatable.
     """
     if mode not in MODES:
         raise ValueError(f"mode must be fast or full, not {mode!r}.")
@@ -47,13 +51,19 @@ def solve(
     def elapsed() -> float:
         return time.perf_counter() - started
 
-    fast = _fast(problem, settings, seed, iterations, time_limit, elapsed)
     if mode == "fast":
-        return fast
+        return _fast(problem, settings, seed, iterations, time_limit, elapsed)
     from .exact import solve_exact  # OR-Tools is only imported where it is used
 
     limit = 60.0 if time_limit is None else time_limit
+    fast = _fast(problem, settings, seed, iterations, FULL_SHARE * limit, elapsed)
     return solve_exact(problem, fast, limit, seed, workers, elapsed, settings)
+
+
+def default_passes(problem: Problem, items: int) -> int:
+    """Improving passes where neither time nor number is given: about 1 ms for 8 GPUs."""
+    most = 100 + 12 * problem.gpus
+    return min(most, max(WORK // max(items * problem.gpus, 1), 1))
 
 
 def _fast(
@@ -62,29 +72,45 @@ def _fast(
     seed: int,
     iterations: int | None,
     time_limit: float | None,
-    elapsed: Callable[[], float],
+    elapsed: Stopwatch,
 ) -> Result:
     construction = Construction(problem, settings)
     placed = construction.build()
     improver = Improver(construction, seed)
-    if iterations is None:
-        iterations = min(MOST, WORK // max(len(improver.items), 1))
-    improver.run(iterations, lambda: time_limit is not None and elapsed() >= time_limit)
+    if time_limit is None:
+        count = len(improver.items)
+        improver.run(default_passes(problem, count) if iterations is None else iterations)
+    else:
+        _run_for(improver, time_limit, MOST if iterations is None else iterations, elapsed)
 
-    def plan(assignments: list[Assignment]) -> Plan:
-        return Plan(problem.gpus, problem.horizon, tuple(assignments), placed.realtime)
+    def plan(assignments: list[Assignment], realtime: dict[str, Sets]) -> Plan:
+        return Plan(problem.gpus, problem.horizon, tuple(assignments), realtime)
 
-    best = plan(improver.assignments)
-    reasons = explain(construction, improver.assignments)
+    best = plan(improver.assignments(), improver.realtime())
     return Result(
         plan=best,
         status=Status.HEURISTIC,
         objective=objective(problem, best),
         bound=None,
         seconds=elapsed(),
-        reasons=reasons,
+        reasons=explain(construction, best),
         mode="fast",
         preemptions=tuple(placed.preemptions),
-        construction=plan(placed.assignments),
+        construction=plan(placed.assignments, placed.realtime),
         iterations=improver.iterations,
     )
+
+
+def _run_for(improver: Improver, limit: float, most: int, elapsed: Stopwatch) -> None:
+    """Passes until the time is up, keeping as much for the end as the beginning took.
+
+    They run in batches, each for half of the time that is left, judged by the batch before.
+    """
+    limit -= elapsed()  # for the end
+    batch = 1
+    while elapsed() < limit and improver.iterations < most and improver.items:
+        batch = min(batch, most - improver.iterations)
+        began = elapsed()
+        improver.run(batch)
+        each = max(elapsed() - began, 1e-9) / batch
+        batch = max(1, min(16 * batch, int((limit - elapsed()) / 2 / each)))

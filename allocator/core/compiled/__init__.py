@@ -1,0 +1,43 @@
+"""The planner's inner loops, compiled by numba: the only implementation of each of them.
+
+Everything here works on arrays and knows nothing of jobs' names or budgets' paths. What a function
+compiles to is kept on disk, so only the first use on a machine pays for it (`warm.py`): at set-up
+or when a worker starts, never in a request. The folder is named for the sources, because numba
+notices a change in a function's own file but not in the files it calls.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar, cast
+
+HERE = Path(__file__).parent
+F = TypeVar("F", bound=Callable[..., object])
+
+
+class CannotCompile(RuntimeError):
+    """The planner can't be compiled on this machine; the text says what to change."""
+
+
+def _cache() -> str:
+    """The folder for compiled code: $NUMBA_CACHE_DIR, else beside the sources."""
+    sources = b"".join(file.read_bytes() for file in sorted(HERE.glob("*.py")))
+    base = os.environ.get("NUMBA_CACHE_DIR") or str(HERE / "__pycache__")
+    return str(Path(base) / hashlib.sha256(sources).hexdigest()[:16])
+
+
+try:
+    import numba
+except ImportError as error:
+    raise CannotCompile(
+        f"The planner needs numba, which can't be loaded here ({error}): install the packages of "
+        "requirements/base.txt on a 64-bit Linux with a CPU that numba supports."
+    ) from error
+
+setattr(numba.config, "CACHE_DIR", _cache())  # noqa: B010  numba sets its own at run time
+
+
+def compiled(function: F) -> F:
+    """Compile at first use, keep it on disk; the GIL is free while it runs."""
+    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy")(function))

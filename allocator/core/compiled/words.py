@@ -1,0 +1,55 @@
+"""Bit words: a GPU's horizon is one 64-bit word, bit t for timestep t.
+
+All words are uint64 and all counts int64; numba turns a mix of the two into floats, so every
+shift is by a uint64.
+"""
+
+import numpy as np
+
+from . import compiled
+
+ZERO = np.uint64(0)
+ONE = np.uint64(1)
+ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
+_FIVES, _THREES = np.uint64(0x5555555555555555), np.uint64(0x3333333333333333)
+_NIBBLES, _BYTES = np.uint64(0x0F0F0F0F0F0F0F0F), np.uint64(0x0101010101010101)
+
+
+@compiled
+def below(t: int) -> np.uint64:
+    """Bits [0, t) set; t is cut at 64."""
+    if t >= 64:
+        return ALL
+    return (ONE << np.uint64(max(t, 0))) - ONE
+
+
+@compiled
+def span(start: int, end: int) -> np.uint64:
+    """Bits [start, end) set."""
+    return below(end) & ~below(start)
+
+
+@compiled
+def count(word: np.uint64) -> int:
+    """How many bits are set."""
+    word = word - ((word >> ONE) & _FIVES)
+    word = (word & _THREES) + ((word >> np.uint64(2)) & _THREES)
+    word = (word + (word >> np.uint64(4))) & _NIBBLES
+    return int(np.int64((word * _BYTES) >> np.uint64(56)))
+
+
+@compiled
+def lowest(word: np.uint64) -> int:
+    """Index of the lowest set bit, 64 if there is none."""
+    return count(~word & (word - ONE))
+
+
+@compiled
+def smear(word: np.uint64, length: int) -> np.uint64:
+    """Bit t is set where any of bits [t, t + length) is; past bit 63 is free."""
+    wide, length = 1, min(length, 64)
+    while wide < length:
+        step = min(wide, length - wide)
+        word = word | (word >> np.uint64(step))
+        wide += step
+    return word
