@@ -1,154 +1,175 @@
-"""`python -m benchmarks.bench`: what fast mode gives, beside first in, first out, in one table.
+"""The allocator's bench: the seven families, growing fleets, a rolling week, and their picture.
 
-Scenarios come from ../shared/scenarios where that is at hand (reconstructions of the published
-families), else from this package's own seeded generator. Value gain and utilization are against
-FIFO with peak reservation; the bound is known for the shared scenarios only.
+Without a command it does the first three. Scenarios come from ../shared/scenarios where that is at
+hand (reconstructions of the published families), else from this package's own seeded generator.
 """
 
 import argparse
 import json
-import statistics
-import time
-from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from allocator.core.check import check, check_guard, objective, utilization
-from allocator.core.problem import Problem
-from allocator.core.scenario import parse_problem
-from allocator.core.solve import solve
+from . import families, families_report, rolling, scale
+from .chart import draw
+from .judging import judge_at_hand
+from .measuring import machine
+from .planners import all_planners
+from .scenarios import FAMILIES
+from .tables import Floor, Table, floors_table, show
 
-from .baselines import fifo
-from .scenarios import FAMILIES, family_problem, fleet_problem
-
-SHARED = Path(__file__).parents[2] / "shared" / "scenarios"
-FLEETS = ((8, 30, 6), (32, 500, 60), (56, 500, 100), (128, 3000, 200))  # nodes, jobs, runs
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One scenario's figures."""
-
-    legal: bool
-    fifo_utilization: float
-    utilization: float
-    gain: float  # value over FIFO's
-    of_bound: float | None
-    plain_gain: float | None  # of a plain priority-first planner, where it is known
-    build_ms: float
-    solve_ms: float
+PICTURE = Path(__file__).parents[1] / "docs" / "images" / "bench-families.svg"
+Part = tuple[list[Table], list[Floor], Any]  # what is printed, what was asked for, the JSON
 
 
-def measure(
-    problem: Problem, known: dict[str, Any] | None, repeats: int, passes: int | None
-) -> Row:
-    """Plan a scenario `repeats` times; times are medians."""
-    builds: list[float] = []
-    solves: list[float] = []
-    for _ in range(repeats):
-        for times, iterations in ((builds, 0), (solves, passes)):
-            started = time.perf_counter()
-            result = solve(problem, iterations=iterations)
-            times.append(1000 * (time.perf_counter() - started))
-    baseline = fifo(problem)
-    value, plain = objective(problem, baseline), (known or {}).get("plain")
-    broken = check(problem, result.plan) + check_guard(problem, result.plan, result.construction)
-    return Row(
-        legal=not broken,
-        fifo_utilization=utilization(problem, baseline),
-        utilization=utilization(problem, result.plan),
-        gain=result.objective / value - 1 if value > 0 else float("nan"),
-        of_bound=None if known is None else result.objective / known["bound"],
-        plain_gain=None if plain is None else plain["value"] / value - 1,
-        build_ms=statistics.median(builds),
-        solve_ms=statistics.median(solves),
+def bench_families(options: argparse.Namespace) -> Part:
+    found = families.scenarios(_directory(options), options.seeds, options.family or ())
+    problems = families.with_files(found, _numbers(options.bounds), _numbers(options.best))
+    planners = all_planners(options.full_seconds, options.workers)
+    rows = []
+    for i, (problem, known) in enumerate(problems, 1):
+        _progress(f"families: {i} of {len(problems)}, {problem.name}")
+        rows.append(families.measure(problem, known, planners, options.repeats))
+    floors = families_report.floors(rows)
+    return families_report.tables(rows), floors, families.to_json(rows)
+
+
+def bench_scale(options: argparse.Namespace) -> Part:
+    _progress("scale")
+    rows = scale.measure_all(repeats=options.repeats)
+    return scale.tables(rows), scale.floors(rows), scale.to_json(rows)
+
+
+def bench_rolling(options: argparse.Namespace) -> Part:
+    # With everything at once an hourly full plan would take days of the families' seconds.
+    seconds = options.full_seconds if options.command == "rolling" else 0
+    chosen = rolling.cases(seconds, options.workers)
+    found = {}
+    for case in chosen:
+        _progress(f"rolling: {case.name}")
+        found |= rolling.measure_all([case], weeks=options.weeks, days=options.days)
+    return rolling.tables(found), rolling.floors(found), rolling.to_json(found)
+
+
+COMMANDS = {
+    "all": "families, scale and rolling, one after another (the default)",
+    "families": "the seven families: every planner on every scenario",
+    "scale": "plan time and memory on fleets of 64 to 4,096 GPUs",
+    "rolling": "a week, re-planned every half hour",
+    "plot": "the families' picture, from a file that --json wrote",
+}
+PARTS: dict[str, Callable[[argparse.Namespace], Part]] = {
+    "families": bench_families,
+    "scale": bench_scale,
+    "rolling": bench_rolling,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or (given[0] not in (*COMMANDS, "-h", "--help")):
+        given.insert(0, "all")
+    options = _parser().parse_args(given)
+    if options.command == "plot":
+        return _plot(options)
+    document: dict[str, Any] = {"machine": machine()}
+    tables: list[Table] = []
+    floors: list[Floor] = []
+    for name in PARTS if options.command == "all" else [options.command]:
+        printed, asked, data = PARTS[name](options)
+        tables += printed
+        floors += asked
+        document[name] = data
+    _progress("")
+    document["floors"] = [asdict(floor) for floor in floors]
+    print(_header(document["machine"]))
+    print(show([*tables, floors_table(floors)], markdown=options.markdown))
+    if options.json:
+        options.json.write_text(json.dumps(document, indent=1) + "\n")
+    legal = all(floor.met for floor in floors if "legal" in floor.what)
+    return 0 if legal and (not options.strict or all(floor.met for floor in floors)) else 1
+
+
+def _plot(options: argparse.Namespace) -> int:
+    rows = json.loads(options.file.read_text()).get("families")
+    if not rows:
+        told = f"{options.file} holds no families; make it with: ./run bench families --json FILE"
+        print(f"bench: {told}", file=sys.stderr)
+        return 2
+    options.out.write_text(draw(rows))
+    print(options.out)
+    return 0
+
+
+def _header(found: dict[str, Any]) -> str:
+    judged = "the core's check and the judge" if judge_at_hand() else "the core's check"
+    return (
+        f"{found['cores']} cores of {found['processor']}, load {found['load']}; "
+        f"Python {found['python']}, numpy {found['numpy']}. Legal by {judged}.\n"
     )
 
 
-def families(seeds: int) -> Iterable[tuple[str, Problem, dict[str, Any] | None]]:
-    """(family, problem, what is known of it)."""
-    expected = SHARED / "expected.json"
-    if not expected.exists():
-        for name in FAMILIES:
-            for seed in range(seeds):
-                yield name, family_problem(name, seed), None
-        return
-    known = json.loads(expected.read_text())
-    for file in sorted(SHARED.glob("*-*.json")):
-        if file.stem in known:
-            problem = parse_problem(file.read_bytes())
-            yield problem.family, problem, known[file.stem]
+def _directory(options: argparse.Namespace) -> Path | None:
+    if options.own:
+        return None
+    if options.scenarios:
+        return Path(options.scenarios)
+    return families.SCENARIOS if families.SCENARIOS.exists() else None
 
 
-def table(rows: dict[str, list[Row]]) -> str:
-    """One line per family, medians."""
-    head = (
-        "family", "legal", "FIFO util", "util", "gain", "plain gain", "of bound", "least",
-        "construction ms", "solve ms",
-    )  # fmt: skip
-    lines = [head]
-    for family, found in rows.items():
-        bounds = [row.of_bound for row in found if row.of_bound is not None]
-        lines.append(
-            (
-                family,
-                f"{sum(row.legal for row in found)}/{len(found)}",
-                _percent([row.fifo_utilization for row in found]),
-                _percent([row.utilization for row in found]),
-                _percent([row.gain for row in found]),
-                _percent([row.plain_gain for row in found if row.plain_gain is not None]),
-                _percent(bounds),
-                _percent([min(bounds)] if bounds else []),
-                f"{statistics.median(row.build_ms for row in found):.2f}",
-                f"{statistics.median(row.solve_ms for row in found):.2f}",
-            )
-        )
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if i == 0 else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-        )
-        for line in lines
-    )
+def _numbers(file: Path | None) -> dict[str, float]:
+    """A JSON object of scenario names and values."""
+    return {} if file is None else {k: float(v) for k, v in json.loads(file.read_text()).items()}
 
 
-def fleets(repeats: int) -> str:
-    """Time of the construction alone on growing fleets with budgets and runs under way."""
-    lines = ["fleet                      construction ms  utilization  legal"]
-    for nodes, jobs, runs in FLEETS:
-        problem = fleet_problem(nodes=nodes, jobs=jobs, runs=runs)
-        times = []
-        for _ in range(repeats):
-            started = time.perf_counter()
-            result = solve(problem, iterations=0)
-            times.append(1000 * (time.perf_counter() - started))
-        legal = "yes" if not check(problem, result.plan) else "NO"
-        name = f"{8 * nodes} GPUs x {jobs} jobs"
-        used = _percent([utilization(problem, result.plan)])
-        lines.append(f"{name:<25}{statistics.median(times):>17.1f}{used:>13}{legal:>7}")
-    return "\n".join(lines)
+def _progress(text: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
-def _percent(values: list[float]) -> str:
-    return f"{100 * statistics.median(values):.1f} %" if values else "-"
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="./run bench", description=__doc__)
+    commands = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
+    for name, text in COMMANDS.items():
+        command = commands.add_parser(name, help=text, description=f"{text}.")
+        if name == "plot":
+            command.add_argument("file", type=Path)
+            command.add_argument("--out", type=Path, default=PICTURE)
+        else:
+            _measuring(command)
+    return parser
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
-    parser.add_argument("--repeats", type=int, default=5, help="runs per scenario (default 5)")
-    parser.add_argument("--passes", type=int, help="improving passes (default: by size)")
-    parser.add_argument("--seeds", type=int, default=6, help="own scenarios per family")
-    options = parser.parse_args()
-    rows: dict[str, list[Row]] = defaultdict(list)
-    for family, problem, known in families(options.seeds):
-        rows[family].append(measure(problem, known, options.repeats, options.passes))
-    print(table(rows))
-    print()
-    print(fleets(options.repeats))
-    return 0 if all(row.legal for found in rows.values() for row in found) else 1
+def _measuring(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    add("--json", type=Path, metavar="FILE", help="write every figure there")
+    add("--markdown", action="store_true", help="print tables for a page")
+    add("--repeats", type=_count, default=5, help="times are medians of these")
+    add("--strict", action="store_true", help="fail if a figure asked for is missed")
+    add("--scenarios", type=_directory_of, metavar="DIR", help="files to plan")
+    add("--own", action="store_true", help="the bench's own scenarios")
+    add("--seeds", type=_count, default=6, help="own scenarios per family")
+    add("--family", action="append", choices=tuple(FAMILIES), help="only this one")
+    add("--bounds", type=Path, metavar="FILE", help="JSON {scenario: bound}")
+    add("--best", type=Path, metavar="FILE", help="JSON {scenario: best value}")
+    add("--full-seconds", type=float, default=0, help="full mode too, so long each")
+    add("--workers", type=_count, default=2, help="full mode's")
+    add("--weeks", type=_count, default=1, help="rolling: mean of so many weeks")
+    add("--days", type=_count, default=7, help="rolling: days in a week")
+
+
+def _count(value: str) -> int:
+    if not value.isdigit() or int(value) < 1:
+        raise argparse.ArgumentTypeError(f"{value!r} must be a whole number of 1 or more")
+    return int(value)
+
+
+def _directory_of(value: str) -> Path:
+    if not Path(value).is_dir():
+        raise argparse.ArgumentTypeError(f"{value} is no directory")
+    return Path(value)
 
 
 if __name__ == "__main__":

@@ -1,161 +1,185 @@
-"""Seeded scenarios: the seven families' sizes, and fleets with budgets and runs under way.
+"""Seeded scenarios of the seven published families, and `python -m benchmarks.scenarios DIR`.
 
-The published families' job lists were never published; these have their sizes and mix, so that
-anyone can run the bench. The same seed gives the same scenario.
+The published job lists are not known; these are **reconstructions** of our own, so that anyone can
+run the bench: the published numbers of GPUs and jobs, services with a daily curve, and job lists
+that are kept only where FIFO with peak reservation fills the published share of the grid and a
+plain priority-first planner comes near the published result. The same family and seed always give
+the same scenario.
 """
 
+import argparse
+import json
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count, islice
+from math import cos, pi
+from pathlib import Path
 from random import Random
 
-from allocator.core.problem import (
-    BatchJob,
-    BudgetNode,
-    Job,
-    Kind,
-    Node,
-    Problem,
-    RealtimeJob,
-    Running,
-)
+from allocator.core.check import objective, utilization
+from allocator.core.problem import BatchJob, Job, Node, Problem, RealtimeJob
+
+from .baselines import fifo, priority_first
+from .fleets import KINDS, fleet_problem
+from .published import PUBLISHED
+
+__all__ = ["FAMILIES", "candidate", "family_problem", "fits", "fleet_problem", "main"]
+
+HOURS = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Sizes of one published scenario family."""
+    """What the jobs of a family look like; ranges are inclusive."""
 
     nodes: tuple[int, ...]
-    jobs: int
-    services: int
-    sizes: tuple[int, ...]
-    uniform: bool = False
+    services: tuple[int, int]
+    floor: tuple[int, int]  # GPUs a service always wants
+    bump: tuple[int, int]  # GPUs more at its peak
+    sizes: tuple[int, ...]  # as often as it is listed
+    hours: tuple[int, int]
+    at_once: float  # share of jobs that wait from the start
+    last: int  # latest arrival
+    whole: int = 0  # jobs that ask for the whole fleet, which real time never leaves free
+    uniform: bool = False  # every priority is 5
 
 
 FAMILIES = {
-    "mixed-control": Family((8,), 10, 1, (1, 2, 2, 4, 4, 8)),
-    "realtime-contention": Family((8,), 8, 2, (1, 2, 4)),
-    "training-heavy": Family((8,), 16, 1, (1, 2, 4, 8)),
-    "large-mixed": Family((14,), 16, 3, (1, 2, 4, 8)),
-    "oversubscribed": Family((8,), 9, 1, (1, 2, 4, 4)),
-    "scale-test": Family((8,) * 8, 30, 2, (1, 2, 4, 8, 16, 64)),
-    "uniform-priority": Family((14,), 16, 3, (1, 2, 4, 8), uniform=True),
-}
-_KINDS = (Kind.TRAINING, Kind.BATCH_INFERENCE, Kind.QUANTIZATION)
+    "mixed-control": Family(
+        (8,), (1, 2), (0, 1), (2, 4), (1, 1, 2, 2, 4, 4, 4, 8), (2, 9), 0.6, 8
+    ),
+    "realtime-contention": Family((8,), (2, 3), (1, 2), (0, 1), (1, 2, 2, 4), (2, 11), 0.45, 9),
+    "training-heavy": Family(
+        (8,), (1, 2), (0, 1), (1, 3), (1, 1, 2, 2, 4, 4, 8), (3, 12), 0.7, 9
+    ),
+    "large-mixed": Family((14,), (2, 3), (0, 2), (0, 2), (1, 2, 2, 4, 4, 4, 8), (3, 12), 0.7, 10),
+    "oversubscribed": Family((8,), (1, 2), (1, 3), (0, 1), (1, 2, 2, 4, 4), (5, 14), 0.85, 8),
+    "scale-test": Family(
+        (8,) * 8, (2, 4), (1, 3), (0, 2), (2, 2, 2, 2, 4, 4, 8, 8, 16, 32), (1, 5), 0.8, 6, whole=3
+    ),
+    "uniform-priority": Family(
+        (14,), (2, 3), (0, 2), (0, 2), (1, 1, 2, 2, 4, 4, 4, 8), (3, 12), 0.8, 10, uniform=True
+    ),
+}  # fmt: skip
+
+Draw = tuple[int, int]  # which job list, and which priorities
+REDRAWS = 40
+
+# The first candidates of each family that fit; `fitting` finds them, and any more.
+FITTING: dict[str, tuple[Draw, ...]] = {}
 
 
 def family_problem(name: str, seed: int) -> Problem:
-    """One scenario of a family: 24 hours of one hour each."""
-    family, rng = FAMILIES[name], Random(f"{name}-{seed}")
-    jobs: list[Job] = [
-        _service(rng, f"rt{i}", 24, peak=max(2, sum(family.nodes) // 4))
-        for i in range(family.services)
-    ]
-    for i in range(family.jobs - family.services):
-        jobs.append(
-            BatchJob(
-                name=f"job{i:02}",
-                kind=rng.choice(_KINDS),
-                priority=5 if family.uniform else rng.randint(1, 10),
-                gpus=rng.choice(family.sizes),
-                duration=rng.randint(2, 10),
-                arrival=min(i // 2, 12),
-            )
+    """The seed-th scenario (from 0) of a family: 24 hours of one hour each."""
+    known = FITTING.get(name, ())
+    if seed < len(known):
+        return candidate(name, known[seed])
+    more = fitting(name, known[-1][0] + 1 if known else 0)
+    return candidate(name, next(islice(more, seed - len(known), None)))
+
+
+def candidate(name: str, draw: Draw) -> Problem:
+    """A random scenario of the family's sizes, whether or not it is like the published ones."""
+    family, rng = FAMILIES[name], Random(f"{name}-{draw[0]}")
+    services = [_service(rng, family, f"rt{i}") for i in range(rng.randint(*family.services))]
+    jobs = [_batch(rng, family) for _ in range(PUBLISHED[name].jobs - len(services))]
+    for i in range(family.whole):
+        jobs[-1 - i]["gpus"] = sum(family.nodes)
+    jobs.sort(key=lambda job: job["arrival"])
+    rng = Random(f"{name}-{draw[0]}-{draw[1]}")
+    named: list[Job] = [
+        BatchJob(
+            name=f"job{i:02}",
+            kind=rng.choice(KINDS),
+            priority=5 if family.uniform else rng.randint(1, 10),
+            **job,
         )
+        for i, job in enumerate(jobs)
+    ]
     return Problem(
-        name=f"{name}-own-{seed}",
+        name=f"{name}-own-{draw[0]}.{draw[1]}",
         family=name,
-        horizon=24,
+        horizon=HOURS,
         timestep_minutes=60,
         nodes=tuple(Node(f"n{i}", gpus) for i, gpus in enumerate(family.nodes)),
-        jobs=tuple(jobs),
+        jobs=(*services, *named),
     )
 
 
-def fleet_problem(
-    *, nodes: int, jobs: int, runs: int = 0, seed: int = 0, horizon: int = 48
-) -> Problem:
-    """A fleet of 8-GPU nodes: 4 programs x 4 projects, waiting jobs, runs under way, 4 services.
-
-    Two runs in three are over their protection and may be stopped.
-    """
-    rng = Random(f"fleet-{nodes}-{jobs}-{runs}-{seed}")
-    budgets, leaves = _programs(rng)
-    made: list[Job] = [
-        _service(rng, f"serve{i}", horizon, peak=max(4, nodes // 8), budget=rng.choice(leaves))
-        for i in range(4)
-    ]
-    made += _running(rng, nodes, runs, horizon, leaves)
-    made += [
-        BatchJob(
-            name=f"job{i:05}",
-            kind=rng.choice(_KINDS),
-            priority=rng.randint(1, 10),
-            gpus=rng.choice((1, 1, 1, 2, 2, 4, 8, 8, 16, 32, 64)) if nodes >= 8 else 1,
-            duration=rng.randint(1, 60),
-            arrival=0 if rng.random() < 0.8 else rng.randint(1, horizon - 1),
-            budget=rng.choice(leaves),
-            funded=rng.random() < 0.8,
-        )
-        for i in range(jobs)
-    ]
-    return Problem(
-        name=f"fleet-{8 * nodes}x{jobs}",
-        family="fleet",
-        horizon=horizon,
-        timestep_minutes=30,
-        time_decay=0.985,
-        overrun=True,
-        nodes=tuple(Node(f"n{i}", 8) for i in range(nodes)),
-        jobs=tuple(made),
-        budgets=budgets,
-    )
-
-
-def _programs(rng: Random) -> tuple[tuple[BudgetNode, ...], list[str]]:
-    budgets, leaves = [BudgetNode("org", None, 100_000, 0)], []
-    for program in "abcd":
-        budgets.append(BudgetNode(f"org/{program}", "org", 25_000, 0))
-        for project in "wxyz":
-            path = f"org/{program}/{project}"
-            usage = rng.randint(0, 10**7)
-            budgets.append(BudgetNode(path, f"org/{program}", 25_000, usage))
-            leaves.append(path)
-    return tuple(budgets), leaves
-
-
-def _running(rng: Random, nodes: int, runs: int, horizon: int, leaves: list[str]) -> list[Job]:
-    """Runs of 1 to 8 GPUs on the lower nodes, filling each node from its first GPU."""
-    made: list[Job] = []
-    used = [0] * nodes
-    for i in range(runs):
-        gpus = rng.choice((1, 2, 4, 4, 8))
-        node = next((n for n in range(nodes * 3 // 4) if used[n] + gpus <= 8), None)
-        if node is None:
+def fitting(name: str, start: int = 0) -> Iterator[Draw]:
+    """Candidates that are like the published runs, in order, at most one per job list."""
+    for number in count(start):
+        if not _fits_first_in(candidate(name, (number, 0))):
             continue
-        first, remaining = 8 * node + used[node], rng.randint(2, horizon)
-        used[node] += gpus
-        protected = rng.choice((0, 0, min(remaining, 4)))
-        made.append(
-            BatchJob(
-                name=f"run{i:04}",
-                kind=Kind.TRAINING,
-                priority=rng.randint(1, 10),
-                gpus=gpus,
-                duration=remaining + 4,
-                budget=rng.choice(leaves),
-                funded=rng.random() < 0.7,
-                running=Running(first, remaining, protected),
-            )
-        )
-    return made
+        draws = ((number, redraw) for redraw in range(REDRAWS))
+        found = next((draw for draw in draws if _fits_plain(candidate(name, draw))), None)
+        if found is not None:
+            yield found
 
 
-def _service(
-    rng: Random, name: str, horizon: int, *, peak: int, budget: str | None = None
-) -> RealtimeJob:
-    """A daily curve between a fifth of its peak and its peak."""
-    top, width = rng.randint(horizon // 3, 2 * horizon // 3), horizon / 4
-    most, least = rng.randint(2, peak), 1
-    demand = [
-        max(least, round(most * max(0.0, 1 - ((t - top) / width) ** 2))) for t in range(horizon)
-    ]
-    return RealtimeJob(name, rng.randint(5, 10), tuple(demand), swap_cap=2, budget=budget)
+def fits(problem: Problem) -> bool:
+    """Whether FIFO's and the plain planner's results are near the published ones."""
+    return _fits_first_in(problem) and _fits_plain(problem)
+
+
+def _fits_first_in(problem: Problem) -> bool:
+    published = PUBLISHED[problem.family].fifo_utilization
+    return abs(utilization(problem, fifo(problem)) - published) <= 0.01
+
+
+def _fits_plain(problem: Problem) -> bool:
+    """Within 2 points of the published utilization and 5 of the gain."""
+    published, plain = PUBLISHED[problem.family], priority_first(problem)
+    if abs(utilization(problem, plain) - published.utilization) > 0.02:
+        return False
+    value = objective(problem, fifo(problem))
+    return value > 0 and abs(objective(problem, plain) / value - 1 - published.gain) <= 0.05
+
+
+def _batch(rng: Random, family: Family) -> dict[str, int]:
+    return {
+        "gpus": rng.choice(family.sizes),
+        "duration": rng.randint(*family.hours),
+        "arrival": 0 if rng.random() < family.at_once else rng.randint(1, family.last),
+    }
+
+
+def _service(rng: Random, family: Family, name: str) -> RealtimeJob:
+    """A floor around the clock and a bump of some hours, from late morning to evening."""
+    floor, bump = rng.randint(*family.floor), rng.randint(*family.bump)
+    bump = max(bump, 1) if floor == 0 else bump
+    top, width = rng.uniform(10, 18), rng.uniform(4, 8)
+    return RealtimeJob(
+        name=name,
+        priority=5 if family.uniform else rng.randint(5, 10),
+        demand=tuple(floor + round(bump * _bell((t - top) / width)) for t in range(HOURS)),
+        swap_cap=rng.choice((1, 1, 2)),
+    )
+
+
+def _bell(x: float) -> float:
+    return (1 + cos(pi * x)) / 2 if abs(x) < 1 else 0.0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the families' scenarios as files."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.scenarios", description=main.__doc__
+    )
+    parser.add_argument("directory", type=Path, help="where the files go; it is made if need be")
+    parser.add_argument("--seeds", type=int, default=6, help="scenarios per family (default: 6)")
+    options = parser.parse_args(arguments)
+    if options.seeds < 1:
+        parser.error(f"--seeds must be 1 or more, not {options.seeds}")
+    options.directory.mkdir(parents=True, exist_ok=True)
+    for name in FAMILIES:
+        for seed in range(options.seeds):
+            file = options.directory / f"{name}-{seed + 1}.json"
+            file.write_text(json.dumps(family_problem(name, seed).to_dict(), indent=1) + "\n")
+    print(f"{options.seeds * len(FAMILIES)} scenarios in {options.directory}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

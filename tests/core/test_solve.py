@@ -21,7 +21,6 @@ from allocator.core.plan import Result, Status
 from allocator.core.problem import BatchJob, Problem
 from allocator.core.scenario import parse_problem
 from allocator.core.solve import solve
-from benchmarks import bench
 from benchmarks.baselines import fifo
 from benchmarks.scenarios import FAMILIES, family_problem, fleet_problem
 from tests.core.problems import job, problem, random_problem, service, tree
@@ -191,15 +190,6 @@ def test_a_fleet_with_budgets_and_runs_is_planned_legally() -> None:
     result = solve(made, iterations=2)
     assert_legal(made, result)
     assert result.preemptions
-
-
-def test_the_bench_measures_a_scenario_and_prints_its_line() -> None:
-    row = bench.measure(family_problem("mixed-control", 2), None, repeats=1, passes=5)
-    assert row.legal
-    assert row.gain > 0
-    lines = bench.table({"mixed-control": [row]}).splitlines()
-    assert lines[0].startswith("family")
-    assert lines[1].split()[:2] == ["mixed-control", "1/1"]
 
 
 # Full mode
