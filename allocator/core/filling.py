@@ -26,11 +26,11 @@ NOW = 1  # the word of timestep 0
 def fill(construction: Construction) -> set[str]:
     """Start what fits a gap now; returns the names of all that starts now, if anything did.
 
-    Changes the construction's assignments and what is unplaced, and notes in ``promised`` when
+    Changes the construction's assignments, and notes in ``promised`` when
     each job that was planned behind a filler was due. What starts now then stays as it is: the
     improvement does not know what was due, and would protect other work beyond it.
     """
-    if not any(item.minimum for item in construction.items):
+    if not any(job.minimum for job in construction.problem.waiting.jobs):
         return set()
     return _Filling(construction).run()
 
@@ -112,7 +112,6 @@ class _Filling:
                 busy.hold(a.first_gpu, a.gpus, span(a.start, a.end))
                 unmoved.append(a)
         self.placed.assignments = [*stay, *started.values(), *unmoved]
-        self.placed.unplaced = [i for i in self.placed.unplaced if i.name not in started]
         for item in moved:
             self.construction.promised[item.name] = self.planned[item.name].start
             self._place(busy, item)
@@ -121,13 +120,11 @@ class _Filling:
         """Plan an item later. Not now: what starts now was measured against what is due."""
         allowed = allowed_starts(self.problem, item) & ~NOW
         spot = busy.earliest(item.gpus, item.length, allowed, item.pools)
-        if spot is None:
-            self.placed.unplaced.append(item)
-            return
-        t, first = spot
-        end = min(t + item.length, self.problem.horizon)
-        busy.hold(first, item.gpus, span(t, end))
-        self.placed.assignments.append(Assignment(item.name, first, item.gpus, t, end))
+        if spot is not None:
+            t, first = spot
+            end = min(t + item.length, self.problem.horizon)
+            busy.hold(first, item.gpus, span(t, end))
+            self.placed.assignments.append(Assignment(item.name, first, item.gpus, t, end))
 
 
 def _meet(a: Assignment, b: Assignment) -> bool:

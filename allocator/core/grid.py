@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from .bits import Busy, lowest, span, union
+from .compiled import building
 from .compiled.tables import Words
-from .items import Item, Run, allowed_starts
+from .items import Run
 from .layout import NONE, Layout
 from .problem import Problem
 
@@ -28,10 +29,15 @@ class Grid:
             self._wishes[run.rows] = np.uint64(run.wish)
         self.wanted = Busy(layout, rows | self._wishes) if self.runs else self.taken
 
-    def earliest(self, item: Item) -> tuple[int, int] | None:
-        """(timestep, first GPU) of the item's earliest start without stopping anything."""
-        allowed = allowed_starts(self.problem, item)
-        return self.wanted.earliest(item.gpus, item.length, allowed, item.pools)
+    @property
+    def both(self) -> bool:
+        """Whether some runs' wishes are still to be respected."""
+        return self.wanted is not self.taken
+
+    def hold_words(self, words: Words) -> tuple[int, int]:
+        """Decide: GPUs are taken, a word for each; how many cells, and how many of timestep 0."""
+        fleet, wanted, taken = self.layout.fleet, self.wanted.grid, self.taken.grid
+        return building.hold_words(fleet, wanted, taken, self.both, words)
 
     def hold(self, first: int, gpus: int, start: int, end: int) -> None:
         """Decide: the block is taken in [start, end)."""

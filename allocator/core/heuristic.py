@@ -5,20 +5,25 @@ funded work first, then unfunded; again and again the most under-served leaf pla
 the earliest start, on the block that leaves the free pool most usable. A run over its protection
 has a turn too, at its own block. A job that fits nowhere holds up nobody. 4. Gaps in front of
 planned starts are filled with work that may be stopped by then (filling.py).
+
+The turns of waiting jobs are compiled (compiled/building.py); what stops a run is decided here.
 """
 
-import heapq
+from functools import cached_property
 
 import numpy as np
 
 from .bits import lowest, span, union
+from .compiled import building
+from .compiled.building import Course
+from .compiled.tables import Rows, Words
 from .filling import fill
 from .grid import Grid
-from .items import Item, Placed, Run, Settings, rest_item, waiting_item
+from .items import Item, Placed, Run, Settings, item_of, write_rest
 from .layout import Layout
 from .plan import Assignment, Preemption
 from .preempt import Preemptor
-from .problem import BatchJob, Problem, RealtimeJob
+from .problem import BatchJob, Problem
 from .serving import Services
 from .turns import Turn, Turns
 
@@ -33,61 +38,78 @@ class Construction:
         self.turns = Turns(problem, sum(self.healthy) * problem.timestep_seconds)
         self.placed = Placed()
         self.fixed: set[str] = set()  # runs, and jobs that stopped one: no later pass moves them
-        self.items: list[Item] = []  # everything that waited, in the order of its turn
         self.filled = False  # gaps in front of planned starts hold work that starts now
         self.promised: dict[str, int] = {}  # planned behind a filler: when it was due
-        self._queues: dict[tuple[int, bool], list[tuple[tuple[float, int, int], Item]]] = {}
+        self.table, self.queue = problem.waiting.copies()
+        self.runs: list[Run] = []  # those that want more than their protection
+        self._rests = len(problem.waiting.jobs)
         self._runs_of: dict[tuple[int, bool], list[Run]] = {}
-        self._pinned = self.layout.drained.copy()
-        runs = self._pin()
-        self.grid = Grid(problem, self.layout, self._pinned, runs)
+        self.grid = Grid(problem, self.layout, self._pin(), self.runs)
         self.preemptor = Preemptor(self.grid, self.turns, settings or Settings())
         self.services = Services(problem, self.grid, self.turns, self.preemptor)
+        size = len(self.table.size)
+        self.course = Course(
+            start=np.full(size, -1, np.int64),
+            first=np.zeros(size, np.int64),
+            log=np.zeros(size + len(self.runs), np.int64),
+            logged=np.zeros(1, np.int64),
+        )
+        self._ends: list[int] = []  # per run that may be stopped, in the order of their turns
 
     def build(self) -> Placed:
         """The whole pass."""
         self.services.promise()
         self.services.serve(funded=True)
-        for order, job in enumerate(self.problem.jobs):
-            if isinstance(job, BatchJob) and job.running is None:
-                self._enqueue(waiting_item(self.problem, job, order, self._leaf(job)))
-        for run in self.grid.runs:
+        for run in self.runs:
             self._runs_of.setdefault((run.leaf, run.job.funded), []).append(run)
         for runs in self._runs_of.values():
             runs.sort(key=lambda run: (run.job.priority, -run.order))
         self._phase(funded=True)
         self.services.serve(funded=False)
         self._phase(funded=False)
-        self.placed.realtime = self.services.sets
+        self.placed.realtime = self.services.sets()
         self.placed.preemptions = self.preemptor.record
+        self._list()
         started = fill(self)
         self.filled = bool(started)
         self.fixed |= started
         return self.placed
 
-    def _leaf(self, job: BatchJob | RealtimeJob) -> int:
-        return self.turns.leaf_of[job.budget]
+    @cached_property
+    def turned(self) -> Rows:
+        """Rows of `table` in the order of their turns: everything that waited."""
+        log = self.course.log[: int(self.course.logged[0])]
+        return log[log >= 0]
 
-    def _enqueue(self, item: Item) -> None:
-        heapq.heappush(self._queues.setdefault((item.leaf, item.funded), []), (item.urgency, item))
+    @cached_property
+    def items(self) -> list[Item]:
+        """Everything that waited, in the order of its turn."""
+        return [item_of(self.problem, self.table, i) for i in self.turned.tolist()]
+
+    def name(self, i: int) -> str:
+        """The name of row i of `table`."""
+        jobs = self.problem.waiting.jobs
+        return jobs[i].name if i < len(jobs) else item_of(self.problem, self.table, i).name
 
     # 1. pins
 
-    def _pin(self) -> list[Run]:
-        """Protected time is taken; returns the runs that want more than that."""
-        runs: list[Run] = []
+    def _pin(self) -> Words:
+        """Protected time is taken; what remains wants a turn."""
+        pinned = self.layout.drained.copy()
         for order, job in enumerate(self.problem.jobs):
             if not isinstance(job, BatchJob) or job.running is None:
                 continue
-            run = self._run(job, order, len(runs))
-            self._pinned[run.rows] |= np.uint64(span(0, run.protected))
-            self._give(job, job.gpus * run.protected, job.gpus if run.protected else 0)
+            run = self._run(job, order, len(self.runs))
+            pinned[run.rows] |= np.uint64(span(0, run.protected))
+            if job.funded:
+                cells = job.gpus * self.problem.timestep_seconds
+                self.turns.give(run.leaf, cells * run.protected, cells if run.protected else 0)
             if run.protected < min(job.running.remaining, self.problem.horizon):
-                runs.append(run)
+                self.runs.append(run)
             else:
                 self._assign(job.name, run.first, job.gpus, 0, run.protected)
                 self.fixed.add(job.name)
-        return runs
+        return pinned
 
     def _run(self, job: BatchJob, order: int, index: int) -> Run:
         assert job.running is not None
@@ -96,72 +118,78 @@ class Construction:
         later = union(self.layout.drained[first : first + job.gpus])
         drained = lowest(later) if later else 64
         until = max(protected, min(job.running.remaining, horizon, drained))
-        return Run(job, order, self._leaf(job), first, protected, until, index)
+        leaf = self.turns.leaf_of[job.budget]
+        return Run(job, order, leaf, first, protected, until, index)
 
     def _assign(self, name: str, first: int, gpus: int, start: int, end: int) -> None:
         self.placed.assignments.append(Assignment(name, first, gpus, start, end))
 
-    def _give(self, job: BatchJob | RealtimeJob, cells: int, first_cells: int) -> None:
-        """Count funded GPU-timesteps for the job's leaf."""
-        if job.funded:
-            seconds = self.problem.timestep_seconds
-            self.turns.give(self._leaf(job), cells * seconds, first_cells * seconds)
-
     # 2. real time: serving.py; 3. turns
 
     def _phase(self, *, funded: bool) -> None:
-        for (leaf, kind), queue in self._queues.items():
-            if kind == funded:
-                for _ in queue:
-                    self.turns.open(leaf, Turn.WAITING)
+        grid, tree = self.grid, self.turns.tree
+        building.open_phase(tree, self.queue, int(funded))
         for (leaf, kind), runs in self._runs_of.items():
             if kind == funded:
-                for _ in runs:
-                    self.turns.open(leaf, Turn.RUNNING)
-        while (turn := self.turns.next()) is not None:
-            leaf, what = turn
-            self.turns.close(leaf, what)
-            if what is Turn.RUNNING:
-                self._stay(self._runs_of[leaf, funded].pop())
+                self.turns.open(leaf, Turn.RUNNING, len(runs))
+        while True:
+            what, which, t, first = building.advance(
+                self.layout.fleet, self.table, tree, self.queue, grid.wanted.grid, grid.taken.grid,
+                grid.both, int(funded), grid.waiting > 0, self.problem.timestep_seconds,
+                self.course,
+            )  # fmt: skip
+            if what == building.DONE:
+                return
+            if what == building.RUN:
+                self._stay(self._runs_of[which, funded].pop())
             else:
-                self._place(heapq.heappop(self._queues[leaf, funded])[1])
+                self._force(which, t, first)
 
     def _stay(self, run: Run) -> None:
         """A run's turn: it goes on where it is, until a job that came before it needs the block."""
         job = run.job
         assert job.running is not None
         end = self.grid.settle(run)
+        run.until = end
         self.fixed.add(job.name)
-        if end:
-            self._assign(job.name, run.first, job.gpus, 0, end)
-        self._count(run.leaf, job.gpus, run.protected, end)
+        building.note(self.course, -1 - run.index)
+        seconds = job.gpus * self.problem.timestep_seconds
+        first = seconds if run.protected == 0 < end else 0
+        self.turns.give(run.leaf, (end - run.protected) * seconds, first)
         if end >= min(job.running.remaining, self.problem.horizon):
             return
         if run.stopped_for is None:  # nothing was placed on it, so its node is drained
             self.preemptor.record.append(Preemption(job.name, None, end))
-        self._enqueue(rest_item(run, end))
-        self.turns.open(run.leaf, Turn.WAITING)
+        write_rest(self.problem, self.table, self._rests, run, end)
+        building.enqueue(self.turns.tree, self.table, self.queue, self._rests)
+        self._rests += 1
 
-    def _place(self, item: Item) -> None:
-        """A waiting job's turn: the earliest start, on free GPUs or on those of a run it stops."""
-        self.items.append(item)
-        free = self.grid.earliest(item)
-        by_force = self.preemptor.block_for(item, free[0] if free else self.problem.horizon)
+    def _force(self, i: int, t: int, first: int) -> None:
+        """A job that does not start at once may stop runs that are less deserving."""
+        item = item_of(self.problem, self.table, i)
+        by_force = self.preemptor.block_for(item, t if t >= 0 else self.problem.horizon)
         if by_force is not None:
             t, first, victims = by_force
             self.preemptor.stop(victims, t, item.name, item.leaf, item.gpus)
             self.fixed.add(item.name)
-        elif free is not None:
-            t, first = free
-        else:
-            self.placed.unplaced.append(item)
+        if t < 0:
             return
-        end = min(t + item.length, self.problem.horizon)
-        self.grid.hold(first, item.gpus, t, end)
-        self._assign(item.name, first, item.gpus, t, end)
-        self._count(item.leaf, item.gpus, t, end)
+        grid = self.grid
+        building.settle(
+            self.layout.fleet, self.table, self.turns.tree, grid.wanted.grid, grid.taken.grid,
+            grid.both, self.problem.timestep_seconds, self.course, i, t, first,
+        )  # fmt: skip
 
-    def _count(self, leaf: int, gpus: int, start: int, end: int) -> None:
-        """What a leaf is given counts for the next turn; unfunded work too, within its phase."""
-        seconds = gpus * self.problem.timestep_seconds
-        self.turns.give(leaf, (end - start) * seconds, seconds if start == 0 < end else 0)
+    def _list(self) -> None:
+        """What was decided, by name and in order."""
+        start, first = self.course.start.tolist(), self.course.first.tolist()
+        gpus, length = self.table.gpus.tolist(), self.table.length.tolist()
+        horizon = self.problem.horizon
+        for what in self.course.log[: int(self.course.logged[0])].tolist():
+            if what < 0:
+                run = self.runs[-1 - what]
+                if run.until:
+                    self._assign(run.job.name, run.first, run.job.gpus, 0, run.until)
+            elif start[what] >= 0:
+                end = min(start[what] + length[what], horizon)
+                self._assign(self.name(what), first[what], gpus[what], start[what], end)

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from .bits import Busy, span
+from .compiled import building
 from .compiled import search as compiled
 from .compiled.tables import Fleet, Items, Rows, Search, Services, State
 from .heuristic import Construction
-from .items import Item, allowed_starts
 from .plan import Assignment
 from .problem import REST, Problem, RealtimeJob
-from .realtime import Sets, sets_of, words_of
+from .realtime import Sets, sets_of
 
 SEED = 0x9E3779B97F4A7C15  # no seed may leave the generator at 0
 
@@ -30,26 +30,34 @@ class Improver:
         self.construction = construction
         self.fleet: Fleet = construction.layout.fleet
         self.fixed = [a for a in construction.placed.assignments if a.job in construction.fixed]
-        waiting = [item for item in construction.items if item.name not in construction.fixed]
-        self.items = sorted(waiting, key=lambda item: not item.funded)  # funded in front
+        self.rows = self._movable_rows()
         self.iterations = 0
-        if len(self.items) > 1:
+        if len(self.rows) > 1:
             self._prepare(seed)
 
+    def _movable_rows(self) -> Rows:
+        """Rows of the construction's table that passes may place anew: funded in front, by turn."""
+        construction = self.construction
+        rows = construction.turned
+        if construction.fixed:
+            moves = [construction.name(i) not in construction.fixed for i in rows.tolist()]
+            rows = rows[np.array(moves, np.bool_)]
+        return rows[np.argsort(~construction.table.funded[rows], kind="stable")]
+
     def _prepare(self, seed: int) -> None:
+        construction = self.construction
         self.worth = np.array(prefix_worth(self.problem))
-        self.table = _table(self.construction, self.items)
-        movable = self._movable()
-        self.movable = movable
-        self.services = _services(self.construction, movable)
-        self.still, self.without = self._grids(movable)
-        self.search = self._search(movable)
-        self.state = self._state(seed, len(movable))
+        self.table = Items._make(column[self.rows] for column in construction.table)
+        self.movable = self._movable()
+        self.services = _services(construction, self.movable)
+        self.still, self.without = self._grids()
+        self.search = self._search()
+        self.state = self._state(seed)
         self.known = self._known_orders()
 
     def run(self, passes: int) -> None:
         """So many passes more: known orders first, then moves on the order at hand."""
-        if len(self.items) < 2 or passes <= 0:
+        if len(self.rows) < 2 or passes <= 0:
             return
         known = self.known[self.iterations :]
         compiled.run(
@@ -68,11 +76,14 @@ class Improver:
         if not self.improved:
             return self.construction.placed.assignments
         found, horizon = list(self.fixed), self.problem.horizon
-        rows = zip(self.items, self.state.start.tolist(), self.state.first.tolist(), strict=True)
-        for item, t, first in rows:
+        columns = (
+            *(self.rows, self.table.gpus, self.table.length),
+            *(self.state.start, self.state.first),
+        )
+        for i, gpus, length, t, first in zip(*(c.tolist() for c in columns), strict=True):
             if t >= 0:
-                end = min(t + item.length, horizon)
-                found.append(Assignment(item.name, first, item.gpus, t, end))
+                name, end = self.construction.name(i), min(t + length, horizon)
+                found.append(Assignment(name, first, gpus, t, end))
         return found
 
     def realtime(self) -> dict[str, Sets]:
@@ -94,49 +105,40 @@ class Improver:
             and (single or len(service.pools) == 1)
         ]
 
-    def _grids(self, movable: Sequence[RealtimeJob]) -> tuple[Busy, Busy]:
+    def _grids(self) -> tuple[Busy, Busy]:
         """What is taken before any item is placed, with all services and without the movable."""
         # Where gaps were filled, what starts now was measured against what was due: it stays.
         now = np.uint64(1 if self.construction.filled else 0)
         without = Busy(self.construction.layout, self.construction.layout.drained | now)
         for a in self.fixed:
             without.hold(a.first_gpu, a.gpus, span(a.start, a.end))
-        names = {service.name for service in movable}
-        moving = []
-        for name, sets in self.construction.placed.realtime.items():
-            words = words_of(sets)
-            if name in names:
-                moving.append(words)
-                continue
-            for gpu, word in words.items():
-                without.hold(gpu, 1, word)
+        movable = {service.name for service in self.movable}
+        words = self.construction.services.words
+        for name in words.keys() - movable:
+            building.hold_words(self.fleet, without.grid, without.grid, False, words[name])
         still = without.copy()
-        for words in moving:
-            for gpu, word in words.items():
-                still.hold(gpu, 1, word)
+        for name in movable:
+            building.hold_words(self.fleet, still.grid, still.grid, False, words[name])
         return still, without
 
-    def _search(self, movable: Sequence[RealtimeJob]) -> Search:
-        kinds: dict[tuple[object, ...], int] = {}
-        kind = [kinds.setdefault(item.likeness, len(kinds)) for item in self.items]
-        members = sorted(range(len(kind)), key=lambda i: (kind[i], self.items[i].order))
-        sizes = np.bincount(kind, minlength=len(kinds))
+    def _search(self) -> Search:
+        kind, members, begins = _kinds(self.table)
         guard = Guard(self.construction)
-        slack, domain = self._slack(movable)
+        slack, domain = self._slack()
         return Search(
-            kind=np.array(kind, np.int64),
-            members=np.array(members, np.int64),
-            begins=np.concatenate(([0], np.cumsum(sizes)[:-1])).astype(np.int64),
-            funded=sum(item.funded for item in self.items),
+            kind=kind,
+            members=members,
+            begins=begins,
+            funded=int(self.table.funded.sum()),
             worth=self.worth,
             floor=guard.floor(self.fixed),
-            group=np.array([guard.group_of(item) for item in self.items], np.int64),
+            group=guard.groups(self.table),
             slack=slack,
             domain=domain,
-            moves=bool(movable),
+            moves=bool(self.movable),
         )
 
-    def _slack(self, movable: Sequence[RealtimeJob]) -> tuple[Rows, Rows]:
+    def _slack(self) -> tuple[Rows, Rows]:
         """Per pool and timestep: cells that are free for jobs beside the movable services."""
         layout, horizon = self.construction.layout, self.problem.horizon
         pools = {pool: d for d, pool in enumerate(layout.pool_gpus)}
@@ -145,17 +147,17 @@ class Improver:
         free = 1 - ((self.without.rows[:, None] >> shifts) & np.uint64(1)).astype(np.int64)
         slack = np.zeros((len(pools), horizon), np.int64)
         np.add.at(slack, domain, free)
-        for s, service in enumerate(movable):
+        for s, service in enumerate(self.movable):
             slack[pools[(service.pools or tuple(pools))[0]]] -= self.services.counts[s]
         return slack, domain
 
-    def _state(self, seed: int, services: int) -> State:
-        n, placed = len(self.items), {a.job: a for a in self.construction.placed.assignments}
-        value = sum(
-            item.priority * a.gpus * (self.worth[a.end] - self.worth[a.start])
-            for item in self.items
-            if (a := placed.get(item.name)) is not None
-        )
+    def _state(self, seed: int) -> State:
+        course, horizon = self.construction.course, self.problem.horizon
+        n, services = len(self.rows), len(self.movable)
+        start = course.start[self.rows]
+        end = np.minimum(start + self.table.length, horizon)
+        worth = np.where(start >= 0, self.worth[end] - self.worth[np.maximum(start, 0)], 0.0)
+        value = float((self.table.value * self.table.gpus * worth).sum())
         return State(
             random=np.array([(seed * 0xD1342543DE82EF95 + SEED) % 2**64 or SEED], np.uint64),
             order=self.search.kind.copy(),
@@ -169,21 +171,18 @@ class Improver:
 
     def _known_orders(self) -> Rows:
         """By value, by density, by total value, by size and by age; none where budgets decide."""
-        n, horizon = len(self.items), self.problem.horizon
+        table, horizon = self.table, self.problem.horizon
         if self.problem.budgets:
-            return np.zeros((0, n), np.int64)  # the construction's order is the fair one
-        begin = np.array([min(item.earliest, horizon) for item in self.items])
-        length = self.table.length
-        density = self.table.value * (
-            self.worth[np.minimum(begin + length, horizon)] - self.worth[begin]
-        )
-        age = np.array([item.order for item in self.items])
-        behind = ~self.table.funded
+            return np.zeros((0, len(self.rows)), np.int64)  # the construction's order is fair
+        begin = np.minimum(table.earliest, horizon)
+        end = np.minimum(begin + table.length, horizon)
+        density = table.value * (self.worth[end] - self.worth[begin])
+        age, behind = table.order, ~table.funded
         keys = (
-            (age, length, -self.table.value, behind),
+            (age, table.length, -table.value, behind),
             (age, -density, behind),
-            (age, -density * self.table.gpus, behind),
-            (age, -self.table.value, -self.table.gpus, behind),
+            (age, -density * table.gpus, behind),
+            (age, -table.value, -table.gpus, behind),
             (age, behind),
         )
         return np.stack([self.search.kind[np.lexsort(key)] for key in keys])
@@ -192,18 +191,18 @@ class Improver:
 UNTOUCHED = -2  # no better plan than the construction's yet
 
 
-def _table(construction: Construction, items: Sequence[Item]) -> Items:
-    layout, problem = construction.layout, construction.problem
-    return Items(
-        size=np.array([layout.size_index[item.gpus] for item in items], np.int64),
-        gpus=np.array([item.gpus for item in items], np.int64),
-        length=np.array([item.length for item in items], np.int64),
-        allowed=np.array([allowed_starts(problem, item) for item in items], np.uint64),
-        pools=np.array([layout.pools_index[item.pools] for item in items], np.int64),
-        value=np.array([item.priority for item in items], np.float64),
-        leaf=np.array([item.leaf for item in items], np.int64),
-        funded=np.array([item.funded for item in items], np.bool_),
+def _kinds(table: Items) -> tuple[Rows, Rows, Rows]:
+    """Items that only their age tells apart: (class of each, items by class, where each begins)."""
+    columns = (
+        *(table.leaf, table.funded, table.rest, table.value),
+        *(table.size, table.length, table.earliest, table.pools),
     )
+    known: dict[tuple[object, ...], int] = {}
+    likeness = zip(*(column.tolist() for column in columns), strict=True)
+    kind = np.array([known.setdefault(row, len(known)) for row in likeness], np.int64)
+    sizes = np.bincount(kind, minlength=len(known))
+    begins = np.cumsum(sizes) - sizes
+    return kind, np.lexsort((table.order, kind)), begins
 
 
 def _services(construction: Construction, movable: Sequence[RealtimeJob]) -> Services:
@@ -236,9 +235,13 @@ class Guard:
         self.paths = sorted(set(self.leaf_of.values()))
         self.row_of = {path: row for row, path in enumerate(self.paths)}
 
-    def group_of(self, item: Item) -> int:
-        """The row of the floor that an item counts for, -1: none."""
-        return self.row_of.get(self.leaf_of.get(item.name.removesuffix(REST), ""), -1)
+    def groups(self, table: Items) -> Rows:
+        """Per item the row of the floor that it counts for, -1: none."""
+        leaf_of = self.problem.planted.leaf_of
+        row_of_leaf = np.full(len(self.problem.planted.paths), -1, np.int64)
+        for path, row in self.row_of.items():
+            row_of_leaf[leaf_of[path]] = row
+        return np.where(table.funded, row_of_leaf[table.leaf], -1)
 
     def floor(self, fixed: Sequence[Assignment]) -> Rows:
         """Per leaf and prefix: what items must give it at least, in GPU-timesteps."""

@@ -1,8 +1,13 @@
 """What the passes place: waiting jobs, rests of stopped runs, and runs that may be stopped."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from .bits import span
+from .compiled.building import Queue
+from .compiled.tables import Items
 from .plan import Assignment, Preemption
 from .problem import REST, BatchJob, Problem
 from .realtime import Sets
@@ -33,11 +38,6 @@ class Item:
     @property
     def is_rest(self) -> bool:
         return self.name.endswith(REST)
-
-    @property
-    def urgency(self) -> tuple[float, int, int]:
-        """Sorts a leaf's own jobs: value, then age, then the file's order."""
-        return -self.priority, self.earliest, self.order
 
     @property
     def likeness(self) -> tuple[object, ...]:
@@ -79,44 +79,119 @@ class Placed:
     assignments: list[Assignment] = field(default_factory=list)
     realtime: dict[str, Sets] = field(default_factory=dict)
     preemptions: list[Preemption] = field(default_factory=list)
-    unplaced: list[Item] = field(default_factory=list)
 
 
-def waiting_item(problem: Problem, job: BatchJob, order: int, leaf: int) -> Item:
-    """A waiting job as an item."""
+@dataclass(frozen=True)
+class Waiting:
+    """A problem's waiting jobs, and room for the rest of every run that may be stopped.
+
+    Row i of `table` is `jobs[i]`; the rest of run r (in the file's order) is row `len(jobs) + r`,
+    filled in when it is known.
+    """
+
+    jobs: tuple[BatchJob, ...]
+    table: Items
+    queue: Queue
+
+    def copies(self) -> tuple[Items, Queue]:
+        """What one construction changes: queues, and rows for rests where there can be any."""
+        queue = Queue(self.queue.items.copy(), self.queue.begin.copy(), self.queue.end)
+        if len(self.table.size) == len(self.jobs):
+            return self.table, queue
+        queue = Queue(queue.items, queue.begin, self.queue.end.copy())
+        return Items._make(rows.copy() for rows in self.table), queue
+
+
+def line_up(problem: Problem) -> Waiting:
+    """Rows and queues of a problem's waiting jobs."""
+    layout, leaf_of = problem.layout, problem.planted.leaf_of
+    numbered = [
+        (order, job)
+        for order, job in enumerate(problem.jobs)
+        if isinstance(job, BatchJob) and job.running is None
+    ]
+    jobs = tuple(job for _, job in numbered)
+    rests = [job for job in problem.batch if job.running is not None]
+    rows = [
+        (
+            *(layout.size_index[job.gpus], job.gpus, job.duration, 0),
+            *(layout.pools_index[job.pools], leaf_of[job.budget], job.funded, job.arrival, order),
+        )
+        for order, job in numbered
+    ]
+    columns = np.zeros((9, len(jobs) + len(rests)), np.int64)
+    if rows:
+        columns[:, : len(rows)] = np.array(rows, np.int64).T
+    size, gpus, length, _, pools, leaf, funded, earliest, order = columns
+    allowed = np.zeros(columns.shape[1], np.uint64)
+    allowed[: len(jobs)] = [_starts(problem, job.arrival, job.duration) for job in jobs]
+    value = np.zeros(columns.shape[1])
+    value[: len(jobs)] = [job.priority for job in jobs]
+    table = Items(
+        *(size, gpus, length, allowed, pools, value, leaf, funded.astype(np.bool_)),
+        *(earliest, order, np.zeros(columns.shape[1], np.bool_)),
+    )
+    return Waiting(jobs, table, _queues(problem, table, len(jobs), rests))
+
+
+def _queues(problem: Problem, table: Items, jobs: int, rests: Sequence[BatchJob]) -> Queue:
+    """Each leaf's jobs, funded and not, best first, with room for its rests."""
+    count, leaf_of = len(problem.planted.paths), problem.planted.leaf_of
+    group = table.leaf[:jobs] * 2 + table.funded[:jobs]
+    best = np.lexsort((table.order[:jobs], table.earliest[:jobs], -table.value[:jobs], group))
+    many = np.bincount(group, minlength=2 * count)
+    room = np.bincount(
+        np.array([leaf_of[job.budget] * 2 + job.funded for job in rests], np.int64),
+        minlength=2 * count,
+    )
+    begin = np.concatenate(([0], np.cumsum(many + room)[:-1]))
+    items = np.zeros(int((many + room).sum()), np.int64)
+    before = np.concatenate(([0], np.cumsum(many)[:-1]))
+    items[begin[group[best]] + np.arange(jobs) - before[group[best]]] = best
+    end = begin + many
+    return Queue(items, begin.reshape(count, 2).T.copy(), end.reshape(count, 2).T.copy())
+
+
+def item_of(problem: Problem, table: Items, i: int) -> Item:
+    """Row i by name."""
+    order = int(table.order[i])
+    job = problem.jobs[order]
+    assert isinstance(job, BatchJob)
+    rest = bool(table.rest[i])
     return Item(
-        name=job.name,
+        name=job.name + REST if rest else job.name,
         order=order,
-        leaf=leaf,
+        leaf=int(table.leaf[i]),
         gpus=job.gpus,
-        length=job.duration,
-        earliest=job.arrival,
+        length=int(table.length[i]),
+        earliest=int(table.earliest[i]),
         priority=job.priority,
         pools=job.pools,
         funded=job.funded,
-        minimum=job.minimum,
+        minimum=None if rest else job.minimum,
     )
 
 
-def rest_item(run: Run, ran: int) -> Item:
-    """What is left of a run stopped after `ran` timesteps, behind whatever stopped it."""
-    job = run.job
+def write_rest(problem: Problem, table: Items, i: int, run: Run, ran: int) -> None:
+    """Row i: what is left of a run stopped after `ran` timesteps, behind whatever stopped it."""
+    job, layout = run.job, problem.layout
     assert job.running is not None
-    return Item(
-        name=job.name + REST,
-        order=run.order,
-        leaf=run.leaf,
-        gpus=job.gpus,
-        length=job.running.remaining - ran,
-        earliest=ran + 1,
-        priority=job.priority,
-        pools=job.pools,
-        funded=job.funded,
+    length, earliest = job.running.remaining - ran, ran + 1
+    values = (
+        *(layout.size_index[job.gpus], job.gpus, length, _starts(problem, earliest, length)),
+        *(layout.pools_index[job.pools], job.priority, run.leaf, job.funded),
+        *(earliest, run.order, True),
     )
+    for rows, value in zip(table, values, strict=True):
+        rows[i] = value
 
 
 def allowed_starts(problem: Problem, item: Item) -> int:
     """The word of timesteps at which the item may start, whatever else is placed."""
+    return _starts(problem, item.earliest, item.length)
+
+
+def _starts(problem: Problem, earliest: int, length: int) -> int:
     if problem.overrun:
-        return span(item.earliest, problem.horizon)
-    return span(item.earliest, problem.horizon - item.length + 1)
+        return span(earliest, problem.horizon)
+    return span(earliest, problem.horizon - length + 1)

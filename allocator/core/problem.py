@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Any
 from .validate import ProblemError, number, text, texts, truth, whole, wholes
 
 if TYPE_CHECKING:
+    from .items import Waiting
     from .layout import Layout
+    from .realtime import Roster
+    from .turns import Planted
 
 __all__ = [
     "MAX_HORIZON",
@@ -254,6 +257,30 @@ class Problem:
         from .layout import lay_out
 
         return lay_out(self)
+
+    @cached_property
+    def planted(self) -> "Planted":
+        """The budgets as arrays, numbered once."""
+        from .turns import plant
+
+        return plant(self)
+
+    @cached_property
+    def waiting(self) -> "Waiting":
+        """The waiting jobs as arrays, sorted into queues once."""
+        from .items import line_up
+
+        return line_up(self)
+
+    @cached_property
+    def rosters(self) -> "dict[bool, Roster]":
+        """Funded (True) and other services as arrays, worked out once."""
+        from .realtime import roster
+
+        return {
+            funded: roster(self, (job for job in self.realtime if job.funded == funded))
+            for funded in (True, False)
+        }
 
     @cached_property
     def gpus(self) -> int:

@@ -5,13 +5,16 @@ counted on the identity of GPUs and from the GPUs it holds now. Its GPUs are a s
 first, then GPUs from the top of the grid, so that its troughs leave whole blocks to other work.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from .bits import lowest
-from .compiled.tables import Words
-from .problem import RealtimeJob
+from .compiled import building
+from .compiled.tables import Rows, Words
+from .layout import Layout
+from .problem import Problem, RealtimeJob
 
 Sets = tuple[tuple[int, ...], ...]
 NEVER = 64
@@ -58,54 +61,77 @@ def sets_of(words: Words, horizon: int) -> Sets:
     return tuple(sets)
 
 
-def stack_services(
-    services: Sequence[RealtimeJob], rows: Mapping[str, Sequence[int]], busy: Sequence[int]
-) -> dict[str, Sets] | None:
-    """All services as stacks in one corner; None where some GPU is in the way of that.
+@dataclass(frozen=True)
+class Roster:
+    """Services in the order in which they are served, and how they stack in one corner.
 
     Position p of a service is needed whenever its count passes p. Positions needed longest go
     deepest into the corner, so bases lie together and peaks share the edge, where their troughs are
-    of use to other work. `rows` are each service's GPUs, best first; `busy` words are not free.
+    of use to other work.
     """
-    words = list(busy)
-    counts = {service.name: highest_counts(service) for service in services}
-    stacks: dict[str, list[int]] = {}
-    open_positions: list[tuple[int, str, int, int]] = []
-    for service in services:
+
+    services: tuple[RealtimeJob, ...]
+    counts: tuple[tuple[int, ...], ...]
+    pools: Rows  # per service: row of Fleet.outside
+    base: Rows  # GPUs held now: the first positions, last GPU first
+    base_needed: Words
+    base_service: Rows
+    needed: Words  # open positions, deepest first
+    owner: Rows  # the service of each
+
+
+def roster(problem: Problem, chosen: Iterable[RealtimeJob]) -> Roster:
+    """The chosen services, most valuable first."""
+    services = tuple(sorted(chosen, key=lambda service: (-service.priority, service.name)))
+    counts = tuple(tuple(highest_counts(service)) for service in services)
+    base: list[tuple[int, int, int]] = []
+    free: list[tuple[int, str, int, int, int]] = []
+    for s, service in enumerate(services):
         held = sorted(service.held or (), reverse=True)
-        stacks[service.name] = held
-        for position in range(max(len(held), *counts[service.name])):
-            needed = _needed(counts[service.name], position)
-            if position >= len(held):
-                open_positions.append((-needed.bit_count(), service.name, position, needed))
-            elif words[held[position]] & needed:
-                return None
+        for position in range(max(len(held), *counts[s])):
+            needed = sum(1 << t for t, count in enumerate(counts[s]) if count > position)
+            if position < len(held):
+                base.append((held[position], needed, s))
             else:
-                words[held[position]] |= needed
-    for _, name, _, needed in sorted(open_positions):
-        gpu = next((g for g in rows[name] if not words[g] & needed), None)
-        if gpu is None:
-            return None
-        words[gpu] |= needed
-        stacks[name].append(gpu)
-    return {
-        name: tuple(tuple(sorted(stack[:count])) for count in counts[name])
-        for name, stack in stacks.items()
-    }
+                free.append((-needed.bit_count(), service.name, position, needed, s))
+    free.sort()
+    index = problem.layout.pools_index
+    return Roster(
+        services=services,
+        counts=counts,
+        pools=np.array([index[service.pools] for service in services], np.int64),
+        base=np.array([gpu for gpu, _, _ in base], np.int64),
+        base_needed=np.array([needed for _, needed, _ in base], np.uint64),
+        base_service=np.array([s for _, _, s in base], np.int64),
+        needed=np.array([needed for *_, needed, _ in free], np.uint64),
+        owner=np.array([s for *_, s in free], np.int64),
+    )
 
 
-def _needed(counts: Sequence[int], position: int) -> int:
-    """The word of timesteps in which the count passes the position."""
-    return sum(1 << t for t, count in enumerate(counts) if count > position)
+def stack(roster: Roster, layout: Layout, busy: Words) -> Words | None:
+    """All services as stacks in one corner, as words [services, GPUs].
+
+    None where some GPU is in the way of that. `busy` words are not free.
+    """
+    serving = np.zeros((len(roster.services), layout.gpus), np.uint64)
+    fits = building.stack(
+        layout.fleet, roster.owner, roster.needed, roster.pools,
+        roster.base, roster.base_needed, roster.base_service, busy, serving,
+    )  # fmt: skip
+    return serving if fits else None
 
 
-def place_service(job: RealtimeJob, rows: Sequence[int], busy: Sequence[int]) -> Sets:
+def place_service(
+    problem: Problem, job: RealtimeJob, rows: Sequence[int], busy: Sequence[int]
+) -> Sets:
     """One service's GPUs per timestep, among `rows` (best first) where `busy` words are clear.
 
     Serves the most it can: as a stack where that fits, else by moving within its swap cap.
     """
-    stacked = stack_services([job], {job.name: rows}, busy)
-    return _Walk(job, rows, busy).sets() if stacked is None else stacked[job.name]
+    stacked = stack(roster(problem, [job]), problem.layout, np.array(busy, np.uint64))
+    if stacked is None:
+        return _Walk(job, rows, busy).sets()
+    return sets_of(stacked[0], problem.horizon)
 
 
 def shed_path(job: RealtimeJob, drained: Sequence[int]) -> Sets:

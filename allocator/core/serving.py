@@ -6,11 +6,14 @@ cap, so that much is promised to it; the rest of its demand is served after all 
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from .compiled.tables import Words
 from .grid import Grid
 from .items import Run
 from .preempt import Preemptor
 from .problem import Problem, RealtimeJob
-from .realtime import Sets, missing, place_service, shed_path, stack_services, words_of
+from .realtime import Sets, missing, place_service, sets_of, shed_path, stack, words_of
 from .turns import Turns
 
 
@@ -22,12 +25,12 @@ class Services:
         self.grid = grid
         self.turns = turns
         self.preemptor = preemptor
-        self.sets: dict[str, Sets] = {}
+        self.words: dict[str, Words] = {}  # per service: a word per GPU
         self._promised: dict[str, dict[int, int]] = {}
 
     def promise(self) -> None:
         """Take what unfunded services hold and can't shed at once."""
-        for service in self._of(funded=False):
+        for service in self.problem.rosters[False].services:
             words = words_of(shed_path(service, self.grid.layout.drained.tolist()))
             self._promised[service.name] = words
             for gpu, word in words.items():
@@ -35,33 +38,40 @@ class Services:
 
     def serve(self, *, funded: bool) -> None:
         """All services in one corner where that is free, else one after another."""
-        services = self._of(funded=funded)
-        for service in services:
+        roster = self.problem.rosters[funded]
+        if not roster.services:
+            return
+        for service in roster.services:
             self.grid.release(self._promised.pop(service.name, {}))
-        rows = {service.name: self._rows(service) for service in services}
-        stacked = stack_services(services, rows, self.grid.wanted.rows.tolist())
+        serving = stack(roster, self.grid.layout, self.grid.wanted.rows)
+        if serving is None:
+            self._one_by_one(roster.services)
+            return
+        for service, words in zip(roster.services, serving, strict=True):
+            self._settle(service, words)
+
+    def _one_by_one(self, services: Sequence[RealtimeJob]) -> None:
         reserved = {gpu: s.name for s in services for gpu in s.held or ()}
         for service in services:
-            if stacked is not None:
-                sets = stacked[service.name]
-            else:
-                others = [gpu for gpu, name in reserved.items() if name != service.name]
-                sets = self._place(service, rows[service.name], others)
+            others = [gpu for gpu, name in reserved.items() if name != service.name]
+            sets = self._place(service, self._rows(service), others)
             for gpu in service.held or ():
                 reserved.pop(gpu)
-            self._settle(service, sets)
+            words = np.zeros(self.grid.layout.gpus, np.uint64)
+            for gpu, word in words_of(sets).items():
+                words[gpu] = word
+            self._settle(service, words)
 
-    def _of(self, *, funded: bool) -> list[RealtimeJob]:
-        chosen = [service for service in self.problem.realtime if service.funded == funded]
-        return sorted(chosen, key=lambda service: (-service.priority, service.name))
+    def sets(self) -> dict[str, Sets]:
+        """Per service and timestep: its GPUs."""
+        horizon = self.problem.horizon
+        return {name: sets_of(words, horizon) for name, words in self.words.items()}
 
-    def _settle(self, service: RealtimeJob, sets: Sets) -> None:
-        self.sets[service.name] = sets
-        for gpu, word in words_of(sets).items():
-            self.grid.hold_word(gpu, word)
+    def _settle(self, service: RealtimeJob, words: Words) -> None:
+        self.words[service.name] = words
+        cells, first_cells = self.grid.hold_words(words)
         seconds = self.problem.timestep_seconds
-        cells = sum(map(len, sets))
-        self.turns.give(self._leaf(service), cells * seconds, len(sets[0]) * seconds)
+        self.turns.give(self._leaf(service), cells * seconds, first_cells * seconds)
 
     def _leaf(self, service: RealtimeJob) -> int:
         return self.turns.leaf_of[service.budget]
@@ -76,7 +86,9 @@ class Services:
 
     def _place(self, service: RealtimeJob, rows: list[int], others: list[int]) -> Sets:
         """On free GPUs if they are enough, else where less deserving runs may be stopped."""
-        sets = place_service(service, rows, self._busy(self.grid.wanted.rows.tolist(), others))
+        sets = place_service(
+            self.problem, service, rows, self._busy(self.grid.wanted.rows.tolist(), others)
+        )
         if not self.grid.waiting or not service.funded or not missing(service, sets):
             return sets
         return self._stop_for(service, rows, others, sets)
@@ -99,7 +111,7 @@ class Services:
             chosen = victims[:count]
             count *= 2
             busy = self._busy(self.grid.without(chosen).tolist(), others)
-            wider = place_service(service, rows, busy)
+            wider = place_service(self.problem, service, rows, busy)
             hit = _first_uses(wider, chosen)
             if not self.preemptor.all_within_limit(hit):
                 break

@@ -78,7 +78,7 @@ def _fast(
     placed = construction.build()
     improver = Improver(construction, seed)
     if time_limit is None:
-        count = len(improver.items)
+        count = len(improver.rows)
         improver.run(default_passes(problem, count) if iterations is None else iterations)
     else:
         _run_for(improver, time_limit, MOST if iterations is None else iterations, elapsed)
@@ -108,7 +108,7 @@ def _run_for(improver: Improver, limit: float, most: int, elapsed: Stopwatch) ->
     """
     limit -= elapsed()  # for the end
     batch = 1
-    while elapsed() < limit and improver.iterations < most and improver.items:
+    while elapsed() < limit and improver.iterations < most and len(improver.rows) > 1:
         batch = min(batch, most - improver.iterations)
         began = elapsed()
         improver.run(batch)

@@ -35,6 +35,9 @@ class Items(NamedTuple):
     value: Floats  # per GPU-timestep, before decay
     leaf: Rows
     funded: Flags
+    earliest: Rows
+    order: Rows  # place in the file
+    rest: Flags  # what is left of a run that was stopped
 
 
 class Grid(NamedTuple):

@@ -1,0 +1,190 @@
+"""The construction's turns, compiled: leaf by leaf, each job at its earliest start.
+
+Where a decision needs more than that (a run's turn, or a job that might stop a run), `advance`
+stops and says what it came to; its caller decides and calls it again.
+"""
+
+from typing import NamedTuple
+
+from . import compiled
+from .blocks import earliest, hold
+from .tables import Fleet, Grid, Items, Rows, Words
+from .turns import RUNNING, WAITING, Tree, close_turn, give, next_turn, open_turns
+from .words import ONE, ZERO, count, lowest, span
+
+DONE, RUN, FORCE = 0, 1, 2  # what `advance` came to
+
+
+class Queue(NamedTuple):
+    """Per leaf and kind (0 unfunded, 1 funded): its items, best first, in [begin, end)."""
+
+    items: Rows
+    begin: Rows  # [2, N]
+    end: Rows  # [2, N]
+
+
+class Course(NamedTuple):
+    """What was decided: per item its start and first GPU, and the order of decisions."""
+
+    start: Rows  # [M], -1: not placed
+    first: Rows  # [M]
+    log: Rows  # items by turn; a run's turn is -1 - its index
+    logged: Rows  # [1]
+
+
+@compiled
+def open_phase(tree: Tree, queue: Queue, funded: int) -> None:
+    """A turn for every job that waits, of one kind."""
+    for leaf in range(len(tree.parent)):
+        number = queue.end[funded, leaf] - queue.begin[funded, leaf]
+        if number > 0:
+            open_turns(tree, leaf, WAITING, number)
+
+
+@compiled
+def more_urgent(items: Items, i: int, j: int) -> bool:
+    """Sorts a leaf's own jobs: value, then age, then the file's order."""
+    if items.value[i] != items.value[j]:
+        return items.value[i] > items.value[j]
+    if items.earliest[i] != items.earliest[j]:
+        return items.earliest[i] < items.earliest[j]
+    return items.order[i] < items.order[j]
+
+
+@compiled
+def enqueue(tree: Tree, items: Items, queue: Queue, i: int) -> None:
+    """One more item waits; its leaf's stretch of the queue has room for it."""
+    leaf, funded = items.leaf[i], int(items.funded[i])
+    at = queue.end[funded, leaf]
+    while at > queue.begin[funded, leaf] and more_urgent(items, i, queue.items[at - 1]):
+        queue.items[at] = queue.items[at - 1]
+        at -= 1
+    queue.items[at] = i
+    queue.end[funded, leaf] += 1
+    open_turns(tree, leaf, WAITING, 1)
+
+
+@compiled
+def note(course: Course, what: int) -> None:
+    """One more decision."""
+    course.log[course.logged[0]] = what
+    course.logged[0] += 1
+
+
+@compiled
+def settle(
+    fleet: Fleet,
+    items: Items,
+    tree: Tree,
+    wanted: Grid,
+    taken: Grid,
+    both: bool,
+    seconds: int,
+    course: Course,
+    i: int,
+    t: int,
+    first: int,
+) -> None:
+    """Decide: item i starts at t on the block from `first`; it counts for its leaf's next turn."""
+    gpus, end = items.gpus[i], min(t + items.length[i], fleet.horizon)
+    word = span(t, end)
+    hold(fleet, taken, first, gpus, word)
+    if both:
+        hold(fleet, wanted, first, gpus, word)
+    course.start[i], course.first[i] = t, first
+    cells = gpus * seconds
+    give(tree, items.leaf[i], cells * (end - t), cells if t == 0 else 0)
+
+
+@compiled
+def advance(
+    fleet: Fleet,
+    items: Items,
+    tree: Tree,
+    queue: Queue,
+    wanted: Grid,
+    taken: Grid,
+    both: bool,
+    funded: int,
+    runs: bool,
+    seconds: int,
+    course: Course,
+) -> tuple[int, int, int, int]:
+    """Turns until all are over or one needs its caller: (what, leaf or item, start, first GPU).
+
+    `wanted` is `taken` with the wishes of runs that had no turn yet; `both` says that they differ,
+    `runs` that there are such runs.
+    """
+    while True:
+        leaf, turn = next_turn(tree)
+        if leaf < 0:
+            return DONE, 0, 0, 0
+        close_turn(tree, leaf, turn)
+        if turn == RUNNING:
+            return RUN, leaf, 0, 0
+        i = queue.items[queue.begin[funded, leaf]]
+        queue.begin[funded, leaf] += 1
+        note(course, i)
+        allowed = items.allowed[i]
+        t, first = earliest(fleet, wanted, items.size[i], items.length[i], allowed, items.pools[i])
+        may_force = runs and items.funded[i] and not items.rest[i] and allowed != ZERO
+        if may_force and (t < 0 or t > lowest(allowed)):
+            return FORCE, i, t, first
+        if t >= 0:
+            settle(fleet, items, tree, wanted, taken, both, seconds, course, i, t, first)
+
+
+@compiled
+def hold_words(
+    fleet: Fleet, wanted: Grid, taken: Grid, both: bool, words: Words
+) -> tuple[int, int]:
+    """Mark what a service takes, one word per GPU: (cells in all, cells in the first timestep)."""
+    cells, first = 0, 0
+    for g in range(len(words)):
+        if words[g] != ZERO:
+            hold(fleet, taken, g, 1, words[g])
+            if both:
+                hold(fleet, wanted, g, 1, words[g])
+            cells += count(words[g])
+            first += 1 if words[g] & ONE else 0
+    return cells, first
+
+
+@compiled
+def stack(
+    fleet: Fleet,
+    services: Rows,
+    needed: Words,
+    pools: Rows,
+    base: Rows,
+    base_needed: Words,
+    base_service: Rows,
+    busy: Words,
+    serving: Words,
+) -> bool:
+    """All services in one corner: their positions by GPU, deepest first; False: no room.
+
+    `base`: the GPUs that services hold now, each needed by its service in `base_needed`; `needed`
+    and `services` are the open positions, those needed longest first. `busy` words are not free;
+    the answer is written to `serving` [S, G].
+    """
+    serving[:, :] = ZERO
+    words = busy.copy()
+    for position in range(len(base)):
+        g = base[position]
+        if words[g] & base_needed[position]:
+            return False
+        words[g] |= base_needed[position]
+        serving[base_service[position], g] |= base_needed[position]
+    for position in range(len(needed)):
+        s, word, found = services[position], needed[position], -1
+        outside = fleet.outside[pools[s]]
+        for g in range(len(words) - 1, -1, -1):
+            if not (words[g] & word) and outside[g] == ZERO:
+                found = g
+                break
+        if found < 0:
+            return False
+        words[found] |= word
+        serving[s, found] |= word
+    return True
