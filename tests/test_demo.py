@@ -71,6 +71,7 @@ def _figures(place: Institute) -> dict[int, reports.Figures]:
     return reports.figures(period=period, now=place.end)
 
 
+@pytest.mark.once
 @pytest.mark.django_db
 def test_a_second_run_only_catches_up() -> None:
     place = short_day(hours=1)
@@ -112,6 +113,7 @@ def test_a_day_that_was_broken_off_goes_on_where_it_stopped() -> None:
     assert proof.timesteps == 2
 
 
+@pytest.mark.once
 @pytest.mark.django_db
 def test_a_day_over_a_quarters_end_is_charged_to_both() -> None:
     place = short_day(now=datetime(2026, 10, 1, 4, 40, tzinfo=UTC), hours=2)
@@ -161,6 +163,7 @@ def test_a_now_that_is_no_instant_is_refused(text: str) -> None:
     assert not Budget.objects.exists()
 
 
+@pytest.mark.once
 @pytest.mark.django_db
 def test_the_command_prints_the_report_and_quiet_shows_no_progress(
     monkeypatch: pytest.MonkeyPatch,

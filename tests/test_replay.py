@@ -89,6 +89,7 @@ def test_a_replay_keeps_the_books_and_every_plan_is_legal(a_trace: Path) -> None
     assert f"{played.rounded} size" in text
 
 
+@pytest.mark.once
 @pytest.mark.django_db
 def test_wrong_books_are_found() -> None:
     """The control: a verdict that is clean turns when one log or one plan is wrong."""
@@ -107,6 +108,7 @@ def test_wrong_books_are_found() -> None:
     assert "NOT exact" in "\n".join(telling.report(place, played))
 
 
+@pytest.mark.once
 @pytest.mark.django_db
 def test_the_time_limit_stops_early_and_says_so(a_trace: Path) -> None:
     jobs = trace.read(a_trace)
@@ -118,6 +120,7 @@ def test_the_time_limit_stops_early_and_says_so(a_trace: Path) -> None:
     assert "Stopped at the time limit" in "\n".join(telling.report(place, played))
 
 
+@pytest.mark.once
 @pytest.mark.django_db
 def test_an_installation_with_an_organisation_is_left_alone(a_trace: Path) -> None:
     make.make_tree()
