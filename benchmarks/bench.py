@@ -18,7 +18,7 @@ from .judging import judge_at_hand
 from .measuring import machine
 from .planners import all_planners
 from .scenarios import FAMILIES
-from .tables import Floor, Table, floors_table, show
+from .tables import Floor, Table, floors_table, put_into, show
 
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "bench-families.svg"
 Part = tuple[list[Table], list[Floor], Any]  # what is printed, what was asked for, the JSON
@@ -75,21 +75,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command == "plot":
         return _plot(options)
     document: dict[str, Any] = {"machine": machine()}
-    tables: list[Table] = []
+    tables: dict[str, list[Table]] = {}
     floors: list[Floor] = []
     for name in PARTS if options.command == "all" else [options.command]:
-        printed, asked, data = PARTS[name](options)
-        tables += printed
+        tables[name], asked, document[name] = PARTS[name](options)
         floors += asked
-        document[name] = data
     _progress("")
     document["floors"] = [asdict(floor) for floor in floors]
-    print(_header(document["machine"]))
-    print(show([*tables, floors_table(floors)], markdown=options.markdown))
-    if options.json:
-        options.json.write_text(json.dumps(document, indent=1) + "\n")
+    tables["floors"] = [floors_table(floors)]
+    _tell(document, tables, options)
     legal = all(floor.met for floor in floors if "legal" in floor.what)
     return 0 if legal and (not options.strict or all(floor.met for floor in floors)) else 1
+
+
+def _tell(
+    document: dict[str, Any], tables: dict[str, list[Table]], options: argparse.Namespace
+) -> None:
+    print(_header(document["machine"]))
+    for found in tables.values():
+        print(show(found, markdown=options.markdown), end="\n\n")
+    if options.json:
+        options.json.write_text(json.dumps(document, indent=1) + "\n")
+    if options.page:
+        text = options.page.read_text()
+        for name, found in tables.items():
+            text = put_into(text, name, found)
+        options.page.write_text(text)
 
 
 def _plot(options: argparse.Namespace) -> int:
@@ -145,6 +156,7 @@ def _parser() -> argparse.ArgumentParser:
 def _measuring(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     add("--json", type=Path, metavar="FILE", help="write every figure there")
+    add("--page", type=Path, metavar="FILE", help="put tables between this page's bench marks")
     add("--markdown", action="store_true", help="print tables for a page")
     add("--repeats", type=_count, default=5, help="times are medians of these")
     add("--strict", action="store_true", help="fail if a figure asked for is missed")

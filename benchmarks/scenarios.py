@@ -67,7 +67,69 @@ Draw = tuple[int, int]  # which job list, and which priorities
 REDRAWS = 40
 
 # The first candidates of each family that fit; `fitting` finds them, and any more.
-FITTING: dict[str, tuple[Draw, ...]] = {}
+FITTING: dict[str, tuple[Draw, ...]] = {
+    "mixed-control": (
+        (64, 7),
+        (421, 26),
+        (431, 19),
+        (502, 38),
+        (506, 36),
+        (653, 16),
+        (700, 23),
+        (736, 7),
+    ),
+    "realtime-contention": (
+        (35, 2),
+        (68, 4),
+        (73, 23),
+        (125, 22),
+        (132, 3),
+        (244, 1),
+        (257, 12),
+        (307, 5),
+    ),
+    "training-heavy": (
+        (180, 38),
+        (358, 36),
+        (557, 19),
+        (1835, 29),
+        (2526, 4),
+        (2834, 38),
+        (3369, 12),
+        (3536, 4),
+    ),
+    "large-mixed": ((1, 19), (7, 26), (20, 19), (25, 3), (26, 1), (38, 13), (39, 1), (48, 0)),
+    "oversubscribed": (
+        (38, 20),
+        (98, 5),
+        (152, 18),
+        (167, 9),
+        (169, 9),
+        (175, 37),
+        (203, 1),
+        (246, 27),
+    ),
+    "scale-test": (
+        (159, 0),
+        (275, 10),
+        (566, 0),
+        (758, 25),
+        (809, 32),
+        (1173, 27),
+        (1192, 16),
+        (1316, 2),
+    ),
+    "uniform-priority": (
+        (7, 0),
+        (284, 0),
+        (309, 0),
+        (311, 0),
+        (323, 0),
+        (383, 0),
+        (409, 0),
+        (570, 0),
+    ),
+}
 
 
 def family_problem(name: str, seed: int) -> Problem:

@@ -37,6 +37,16 @@ def show(tables: Iterable[Table], *, markdown: bool) -> str:
     return "\n\n".join(table.markdown() if markdown else table.text() for table in tables)
 
 
+def put_into(page: str, name: str, tables: Iterable[Table]) -> str:
+    """The page with the tables between `<!-- bench NAME -->` and `<!-- /bench NAME -->`."""
+    start, end = f"<!-- bench {name} -->", f"<!-- /bench {name} -->"
+    if start not in page or end not in page.split(start, 1)[1]:
+        return page
+    before, rest = page.split(start, 1)
+    after = rest.split(end, 1)[1]
+    return f"{before}{start}\n\n{show(tables, markdown=True)}\n\n{end}{after}"
+
+
 def percent(value: float | None) -> str:
     return NOTHING if value is None else f"{100 * value:.1f} %"
 

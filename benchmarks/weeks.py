@@ -11,7 +11,7 @@ from .fleets import KINDS
 STEP_MINUTES = 30
 DAY = 24 * 60 // STEP_MINUTES
 HORIZON = DAY
-SIZES = (1, 1, 1, 2, 2, 4, 4, 8, 8, 16, 32)
+SIZES = (1, 1, 1, 2, 2, 4, 4, 8, 8, 16, 32)  # up to half of the fleet
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +62,22 @@ def make_week(
     services = tuple(_curve(rng, f"serve{i}", steps, nodes) for i in range(4))
     free = 8 * nodes * steps - sum(sum(s.demand[:steps]) for s in services)
     arrivals: list[Arrival] = []
-    rate = load * free / steps / _mean_work(rng, sigma)
+    sizes = tuple(size for size in SIZES if size <= 4 * nodes)
+    rate = load * free / steps / _mean_work(rng, sizes)
     at = 0.0
     while (at := at + rng.expovariate(1.6 * rate)) < steps:
         if rng.random() < _by_day(at) / 1.6:  # thinning makes the rate follow the day
-            arrivals.append(_job(rng, len(arrivals), int(at) + 1, sigma))
+            arrivals.append(_job(rng, len(arrivals), int(at) + 1, sizes, sigma))
     return Week(machines, steps, tuple(a for a in arrivals if a.arrival < steps), services)
 
 
-def _job(rng: Random, number: int, arrival: int, sigma: float) -> Arrival:
+def _job(rng: Random, number: int, arrival: int, sizes: tuple[int, ...], sigma: float) -> Arrival:
     truth = _rounded(rng.lognormvariate(1.8, 0.9))
     return Arrival(
         name=f"job{number:04}",
         kind=rng.choice(KINDS),
         priority=rng.randint(1, 10),
-        gpus=rng.choice(SIZES),
+        gpus=rng.choice(sizes),
         arrival=arrival,
         truth=truth,
         estimate=_rounded(truth * exp(rng.gauss(0, sigma))),
@@ -87,9 +88,9 @@ def _rounded(duration: float) -> int:
     return min(max(round(duration), 1), HORIZON)
 
 
-def _mean_work(rng: Random, sigma: float) -> float:
+def _mean_work(rng: Random, sizes: tuple[int, ...]) -> float:
     """GPU-timesteps of a job on average."""
-    sample = [_job(rng, 0, 0, sigma) for _ in range(2000)]
+    sample = [_job(rng, 0, 0, sizes, 0) for _ in range(2000)]
     return sum(job.gpus * job.truth for job in sample) / len(sample)
 
 
@@ -99,7 +100,7 @@ def _by_day(at: float) -> float:
 
 
 def _curve(rng: Random, name: str, steps: int, nodes: int) -> Curve:
-    floor, bump = rng.randint(1, max(1, nodes // 8)), rng.randint(1, max(1, nodes // 2))
+    floor, bump = rng.randint(1, max(1, nodes // 4)), rng.randint(1, nodes)
     top = rng.uniform(11, 19) / 24 * DAY
     demand = tuple(
         floor + round(bump * max(0.0, cos(2 * pi * (t - top) / DAY)) * rng.uniform(0.85, 1))

@@ -17,7 +17,7 @@ DESCRIPTION = """\
   ./run serve           prepare, then serve the database as it is (no demo is loaded)
   ./run test [ARGS]     the whole suite, on SQLite and on PostgreSQL; ARGS go to pytest
   ./run check           ruff, mypy, migrations, deployment settings, layers
-  ./run bench [ARGS]    the benchmarks
+  ./run bench [ARGS]    what plans are worth beside simpler planners', and their time
   ./run manage ARGS     a management command, such as: ./run manage reconcile
 """
 
