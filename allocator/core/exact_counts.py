@@ -1,0 +1,268 @@
+"""Full mode's first half: when does each job start, where GPUs of a pool are only counted.
+
+One Boolean per job, pool and start, one integer per service, pool and timestep. Which GPU serves
+whom is left to exact_identity.py, so this is a relaxation: what it proves holds for every plan of
+the frame, and it is small enough to be solved to optimality where the whole model is not.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ortools.sat.python import cp_model
+
+from .exact_frame import Frame, Service, Work
+from .plan import Plan
+
+Literal = cp_model.IntVar
+Expr = cp_model.LinearExprT
+MOST_UNITS = 1 << 40  # the objective's integer range
+MOST_CELLS = 1 << 24  # GPUs x timesteps of the largest fleet
+FINEST = 10**5  # units per unit of value, where the values are small enough
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A way to start a work, and the literal that chooses it."""
+
+    work: Work
+    pool: str
+    start: int
+    end: int
+    chosen: Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Starts of the works that run, and what services are given, in units of value."""
+
+    starts: Mapping[str, tuple[str, int]]
+    served: int
+
+
+class Units:
+    """Values as integers, rounded up, so that a bound in units is never below the true one."""
+
+    def __init__(self, frame: Frame) -> None:
+        gross = sum(w.priority * w.gpus * frame.worth[-1] for w in frame.works)
+        gross += sum(frame.missed(s) * sum(s.job.demand) for s in frame.services)
+        self.scale = min(float(FINEST), MOST_UNITS / max(gross, 1e-9))
+
+    def up(self, value: float) -> int:
+        exact = value * self.scale
+        near = round(exact)
+        return near if abs(near - exact) <= 1e-9 * max(1.0, near) else math.ceil(exact)
+
+    def value(self, units: float) -> float:
+        return units / self.scale
+
+
+def start_words(frame: Frame) -> dict[str, dict[str, int]]:
+    """Per work and pool: the starts at which some block is free of all that is kept."""
+    found: dict[str, dict[str, int]] = {}
+    for work in frame.works:
+        words: dict[str, int] = {}
+        for first, starts in frame.options(work):
+            pool = frame.pool_of[first]
+            words[pool] = words.get(pool, 0) | starts
+        found[work.name] = words
+    return found
+
+
+class CountsModel:
+    """The constraints, one method each."""
+
+    def __init__(self, frame: Frame, words: Mapping[str, Mapping[str, int]]) -> None:
+        self.frame = frame
+        self.units = Units(frame)
+        self.model = cp_model.CpModel()
+        self.stays: list[tuple[Literal, Literal, Expr]] = []
+        self.starts = [s for work in frame.works for s in self._starts(work, words[work.name])]
+        self.by_work: dict[str, list[Start]] = {work.name: [] for work in frame.works}
+        for start in self.starts:
+            self.by_work[start.work.name].append(start)
+        self.served = [self._served(service) for service in frame.services]
+        self._one_start_per_job()
+        self._free_gpus()
+        for service, counts in zip(frame.services, self.served, strict=True):
+            self._demand(service, counts)
+            self._swap_cap(service, counts)
+        self._guard()
+        self._older_first()
+        self._maximise_value()
+
+    def _starts(self, work: Work, words: Mapping[str, int]) -> list[Start]:
+        return [
+            Start(work, pool, t, self.frame.end(work, t), self.model.new_bool_var(""))
+            for pool, word in words.items()
+            for t in range(self.frame.problem.horizon)
+            if word >> t & 1
+        ]
+
+    def _served(self, service: Service) -> list[dict[str, Literal]]:
+        """Per timestep and pool: how many GPUs of the frame the service holds."""
+        asked, steps = service.job.pools, []
+        for t, most in enumerate(service.most):
+            row = {}
+            for pool in self.frame.pools:
+                if not asked or pool in asked:
+                    top = max(0, min(most - service.outside[t], self.frame.free[pool][t]))
+                    row[pool] = self.model.new_int_var(0, top, "")
+            steps.append(row)
+        return steps
+
+    def _one_start_per_job(self) -> None:
+        """A job starts at most once."""
+        for starts in self.by_work.values():
+            self.model.add_at_most_one(start.chosen for start in starts)
+
+    def _free_gpus(self) -> None:
+        """Jobs and services hold at most the pool's free GPUs at each timestep."""
+        for pool, free in self.frame.free.items():
+            held: list[list[Expr]] = [[] for _ in free]
+            for start in self.starts:
+                if start.pool == pool:
+                    for t in range(start.start, start.end):
+                        held[t].append(start.work.gpus * start.chosen)
+            for counts in self.served:
+                for t, row in enumerate(counts):
+                    held[t].extend(
+                        row[pool : pool + 1] if False else [row[pool]] if pool in row else []
+                    )
+            for terms, room in zip(held, free, strict=True):
+                if terms:
+                    self.model.add(sum(terms) <= room)
+
+    def _demand(self, service: Service, counts: Sequence[Mapping[str, Literal]]) -> None:
+        """A service never holds more than its demand, nor more than it can leave in time."""
+        for t, row in enumerate(counts):
+            if len(row) > 1:
+                self.model.add(sum(row.values()) <= service.most[t] - service.outside[t])
+
+    def _swap_cap(self, service: Service, counts: Sequence[Mapping[str, Literal]]) -> None:
+        """Between timesteps at most the swap cap is gained and at most the swap cap lost."""
+        cap, held = service.job.swap_cap, service.held
+        for t, now in enumerate(counts):
+            if t == 0 and held is None:
+                continue
+            before: Mapping[str, Expr] = counts[t - 1] if t else self._held(held or frozenset())
+            stays = [self._stays(now[pool], before.get(pool, 0), pool, t) for pool in now]
+            outside = service.outside[t - 1] if t else len((held or set()) - set(self.frame.rows))
+            kept = sum(stays) + service.stays[t]
+            self.model.add(sum(now.values()) + service.outside[t] - kept <= cap)
+            self.model.add(sum(before.values()) + outside - kept <= cap)
+
+    def _held(self, held: frozenset[int]) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        for gpu in held.intersection(self.frame.rows):
+            counts[self.frame.pool_of[gpu]] = counts.get(self.frame.pool_of[gpu], 0) + 1
+        return counts
+
+    def _stays(self, now: Literal, before: Expr, pool: str, t: int) -> Literal:
+        """How many GPUs of the pool are held in both timesteps: no more than in either."""
+        stays = self.model.new_int_var(0, self.frame.free[pool][t], "")
+        self.model.add(stays <= now)
+        self.model.add(stays <= before)
+        self.stays.append((stays, now, before))
+        return stays
+
+    def _guard(self) -> None:
+        """Each budget is given its floor on every prefix."""
+        for floor in self.frame.floors:
+            mine = [start for start in self.starts if start.work.budget == floor.budget]
+            pairs = zip(self.frame.services, self.served, strict=True)
+            serves = [
+                counts
+                for service, counts in pairs
+                if service.job.funded and service.job.budget == floor.budget
+            ]
+            given: Expr = 0
+            for t, least in enumerate(floor.least):
+                step = [s.work.gpus * s.chosen for s in mine if s.start <= t < s.end]
+                step.extend(count for counts in serves for count in counts[t].values())
+                total = self.model.new_int_var(max(0, least), MOST_CELLS, "")
+                self.model.add(total == given + sum(step))
+                given = total
+
+    def _older_first(self) -> None:
+        """Of two works that only age tells apart, the older starts first, or the younger never."""
+        never = self.frame.problem.horizon
+        for older, younger in alike(self.frame.works):
+            first, second = self.by_work[older.name], self.by_work[younger.name]
+            if second:
+                self.model.add(self._when(first, never) <= self._when(second, never))
+
+    def _when(self, starts: Sequence[Start], never: int) -> Expr:
+        return never + sum((start.start - never) * start.chosen for start in starts)
+
+    def _maximise_value(self) -> None:
+        """Σ priority·decay^t over batch cells − λ·Σ priority·shortfall, in integer units."""
+        up = self.units.up
+        self.served_value: Expr = sum(
+            up(self.frame.missed(service)) * count
+            for service, counts in zip(self.frame.services, self.served, strict=True)
+            for row in counts
+            for count in row.values()
+        )
+        gained = [up(self.frame.value(s.work, s.start)) * s.chosen for s in self.starts]
+        self.value: Expr = sum(gained) + self.served_value
+        self.model.maximize(self.value)
+
+    def more_than(self, value: float) -> None:
+        """Only schedules that are worth more than a plan's value."""
+        self.model.add(self.value > math.floor((value - self.frame.constant) * self.units.scale))
+
+    def hint(self, plan: Plan) -> None:
+        """Start the search from a plan."""
+        at = {a.job: (self.frame.pool_of[a.first_gpu], a.start) for a in plan.assignments}
+        value: dict[int, int] = {}
+        for s in self.starts:
+            value[s.chosen.index] = at.get(s.work.name) == (s.pool, s.start)
+        within = set(self.frame.rows)
+        for service, counts in zip(self.frame.services, self.served, strict=True):
+            for rows, row in zip(plan.realtime[service.job.name], counts, strict=True):
+                held = Counter(self.frame.pool_of[gpu] for gpu in rows if gpu in within)
+                for pool, count in row.items():
+                    value[count.index] = held[pool]
+        for stays, now, before in self.stays:
+            was = before if isinstance(before, int) else value[before.index]
+            value[stays.index] = min(value[now.index], was)
+        self.model.clear_hints()
+        for index, number in value.items():
+            self.model.add_hint(self.model.get_int_var_from_proto_index(index), number)
+
+    def forbid(self, names: Collection[str], schedule: Schedule) -> None:
+        """Whatever else runs, these works at these starts leave services less than they were given.
+
+        The caller has proven it; it holds for every plan of the frame.
+        """
+        together = [
+            start.chosen
+            for name in sorted(names)
+            for start in self.by_work[name]
+            if (start.pool, start.start) == schedule.starts[name]
+        ]
+        less = self.model.new_bool_var("")
+        self.model.add(sum(together) <= len(together) - 1 + less)
+        self.model.add(self.served_value < schedule.served).only_enforce_if(less)
+
+    def bound(self, solver: cp_model.CpSolver) -> float:
+        """No plan of the frame is worth more."""
+        return self.frame.constant + self.units.value(solver.best_objective_bound)
+
+    def schedule(self, solver: cp_model.CpSolver) -> Schedule:
+        """The solver's starts, and the services' value in units."""
+        chosen = {
+            s.work.name: (s.pool, s.start) for s in self.starts if solver.boolean_value(s.chosen)
+        }
+        return Schedule(chosen, solver.value(self.served_value))
+
+
+def alike(works: Sequence[Work]) -> list[tuple[Work, Work]]:
+    """Neighbours, older first, among works that only their age tells apart."""
+    groups: dict[tuple[object, ...], list[Work]] = {}
+    for work in sorted(works, key=lambda work: work.order):
+        groups.setdefault((work.likeness, work.starts), []).append(work)
+    return [pair for group in groups.values() for pair in pairwise(group)]

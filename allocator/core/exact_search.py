@@ -1,0 +1,215 @@
+"""Full mode's search: starts by count, then GPUs by identity, and back where those don't fit.
+
+A schedule (exact_counts.py) that can be given GPUs (exact_identity.py) at its full value is the
+best plan of the frame. One that can't is forbidden by a cut on the jobs that prove it, and the
+nearest plan is kept; then the counts are solved again.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+
+from ortools.sat.python import cp_model
+
+from .check import objective
+from .exact_counts import CountsModel, Schedule, Units, alike
+from .exact_frame import Frame
+from .exact_identity import IdentityModel, Places
+from .exact_nodes import spread
+from .exact_solver import SOLVED, Clock
+from .plan import Plan
+
+NEAR = 2  # timesteps around a start that a repair may choose from
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """Limits of the parts of a search: deterministic units, rounds, literals of one model."""
+
+    counts: float = 20.0
+    pack: float = 4.0
+    repair: float = 4.0
+    core: float = 0.5  # 0: a schedule that can't be given GPUs is forbidden as a whole
+    rounds: int = 60
+    places: int = 60_000
+
+
+@dataclass
+class Search:
+    """The best plan so far in a frame, and the least bound proven for the frame."""
+
+    frame: Frame
+    best: Plan
+    bound: float
+    clock: Clock
+    effort: Effort = Effort()
+    value: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.found = False  # whether a solver answered with a plan or a schedule
+        self.value = objective(self.frame.problem, self.best)
+        units = Units(self.frame)
+        cells = sum(sum(service.most) for service in self.frame.services)
+        self.slack = units.value(len(self.frame.works) + cells) + 1e-9 * abs(self.value)
+
+    @property
+    def proven(self) -> bool:
+        """Whether nothing can be better, but for the rounding of the objective's units."""
+        return self.bound - self.value <= self.slack
+
+    def run(self, counts: CountsModel, share: float) -> None:
+        """Rounds of counts and identities, within a share of the time that is left."""
+        until = self.clock.elapsed() + share * self.clock.left
+        work, sure = self.effort.counts, True
+        for _ in range(self.effort.rounds):
+            if self.proven or self.clock.over or self.clock.elapsed() >= until:
+                return
+            counts.hint(self.best)
+            solver, status = self.clock.solve(counts.model, work, share)
+            if status == cp_model.INFEASIBLE and sure:  # all but the best plan are forbidden
+                self.bound = min(self.bound, self.value)
+            if status not in SOLVED:
+                return
+            if sure:
+                self.bound = max(self.value, min(self.bound, counts.bound(solver)))
+            self.found = True
+            schedule = counts.schedule(solver)
+            answer = self.pack(schedule)
+            if answer == cp_model.FEASIBLE:
+                if status == cp_model.OPTIMAL:
+                    return
+                work *= 2
+                continue
+            self.repair(schedule)
+            core: Collection[str] = schedule.starts
+            if answer == cp_model.INFEASIBLE and self.effort.core:
+                core = self.core(schedule)
+            sure = sure and answer == cp_model.INFEASIBLE
+            counts.forbid(core, schedule)
+
+    def pack(self, schedule: Schedule) -> cp_model.CpSolverStatus:
+        """Give the schedule GPUs: feasible (a better plan is kept), or proven not to be."""
+        settled = self.frame.settled(self.best)
+        if len({self.frame.problem.node_of[gpu] for gpu in self.frame.rows}) > 1:
+            plan = spread(self.frame, schedule, self.best, self.clock)
+            if plan is not None:
+                self.keep(plan)
+                return cp_model.FEASIBLE
+        tries = []
+        if self._served() >= schedule.served:
+            tries.append((settled, self._places(settled, schedule, aligned=True), False))
+        tries.append((self.frame, self._places(self.frame, schedule), True))
+        answer = cp_model.UNKNOWN
+        for frame, places, serve in tries:
+            if any(not found for found in places.values()) and not serve:
+                continue
+            model = IdentityModel(frame, places, must=True, serve=serve)
+            if serve:
+                model.serve_at_least(schedule.served)
+                model.hint(self.best)
+            solver, answer = self.clock.solve(model.model, self.effort.pack, 0.5)
+            if answer in SOLVED:
+                self.keep(model.plan(solver, self.best))
+                return cp_model.FEASIBLE
+        return answer
+
+    def _served(self) -> int:
+        """What services are given in the frame by the best plan, in units."""
+        units, within, total = Units(self.frame), set(self.frame.rows), 0
+        for service in self.frame.services:
+            held = sum(
+                gpu in within for rows in self.best.realtime[service.job.name] for gpu in rows
+            )
+            total += units.up(self.frame.missed(service)) * held
+        return total
+
+    def _places(self, frame: Frame, schedule: Schedule, *, aligned: bool = False) -> Places:
+        """Every block on which each scheduled work may run from its start."""
+        first_of, node_of = frame.problem.first_gpu_of, frame.problem.node_of
+        places: dict[str, list[tuple[int, int]]] = {}
+        for work in frame.works:
+            if work.name not in schedule.starts:
+                continue
+            pool, start = schedule.starts[work.name]
+            places[work.name] = [
+                (first, start)
+                for first, starts in frame.options(work)
+                if starts >> start & 1
+                and frame.pool_of[first] == pool
+                and not (aligned and (first - first_of[node_of[first]]) % work.gpus)
+            ]
+        return places
+
+    def repair(self, schedule: Schedule) -> None:
+        """The best plan whose starts lie near the schedule's, or are those of the best so far."""
+        now = {a.job: a for a in self.best.assignments}
+        places: dict[str, list[tuple[int, int]]] = {}
+        for work in self.frame.works:
+            near = 0
+            if work.name in schedule.starts:
+                start = schedule.starts[work.name][1]
+                near = ((1 << (2 * NEAR + 1)) - 1) << start >> NEAR
+            found = places[work.name] = []
+            for first, starts in self.frame.options(work):
+                word = starts & near
+                found.extend((first, t) for t in range(word.bit_length()) if word >> t & 1)
+            a = now.get(work.name)
+            if a is not None and (a.first_gpu, a.start) not in found:
+                found.append((a.first_gpu, a.start))
+        if sum(map(len, places.values())) > self.effort.places:
+            return
+        model = IdentityModel(self.frame, places, must=False)
+        model.guard()
+        model.maximise_value()
+        model.hint(self.best)
+        solver, status = self.clock.solve(model.model, self.effort.repair, 0.5)
+        if status in SOLVED:
+            self.keep(model.plan(solver, self.best))
+
+    def core(self, schedule: Schedule) -> Collection[str]:
+        """Few works whose starts alone can't be given GPUs beside the services."""
+        core = sorted(schedule.starts, key=lambda name: schedule.starts[name][1])
+        size = len(core) // 2
+        while size and not self.clock.over:
+            for at in range(0, len(core), size):
+                fewer = core[:at] + core[at + size :]
+                part = Schedule({name: schedule.starts[name] for name in fewer}, schedule.served)
+                places = self._places(self.frame, part)
+                model = IdentityModel(self.frame, places, must=True)
+                model.serve_at_least(schedule.served)
+                _, status = self.clock.solve(model.model, self.effort.core, 0.1)
+                if status == cp_model.INFEASIBLE:
+                    core = fewer
+                    break
+            else:
+                size //= 2
+        return core
+
+    def keep(self, plan: Plan) -> bool:
+        """Take a plan if it is worth more."""
+        value = objective(self.frame.problem, plan)
+        if value <= self.value + 1e-9 * abs(self.value):
+            return False
+        self.best, self.value = oldest_first(self.frame, plan), value
+        self.bound = max(self.bound, value)
+        return True
+
+
+def oldest_first(frame: Frame, plan: Plan) -> Plan:
+    """The same plan, in which works alike but for their age take each other's places by age."""
+    placed = {a.job: a for a in plan.assignments}
+    for _ in frame.works:  # pairs of neighbours, until none is out of order
+        swapped = False
+        for older, younger in alike(frame.works):
+            a, b = placed.get(older.name), placed.get(younger.name)
+            if b is not None and (a is None or b.start < a.start):
+                placed.pop(younger.name)
+                placed[older.name] = replace(b, job=older.name)
+                if a is not None:
+                    placed[younger.name] = replace(a, job=younger.name)
+                swapped = True
+        if not swapped:
+            break
+    order = sorted(placed.values(), key=lambda a: (a.start, a.job))
+    kept = {a.job for a in frame.kept}
+    moved = [a for a in order if a.job not in kept]
+    return replace(plan, assignments=(*frame.kept, *moved))

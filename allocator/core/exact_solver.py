@@ -1,0 +1,50 @@
+"""How full mode runs CP-SAT: always under the one time limit, always under a limit of work.
+
+Limits of work are deterministic, so with one worker a seed gives one answer as long as the time
+limit does not cut it short.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ortools.sat.python import cp_model
+
+SOLVED = (cp_model.OPTIMAL, cp_model.FEASIBLE)
+LEAST = 0.05  # seconds: less is not worth starting a solver for
+SPARED = 0.02  # of the time limit, for what comes after the last solve
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The time limit of one call, and the solvers that run under it."""
+
+    limit: float
+    elapsed: Callable[[], float]
+    seed: int
+    workers: int
+
+    @property
+    def left(self) -> float:
+        """Seconds that may still be spent."""
+        return self.limit * (1 - SPARED) - self.elapsed()
+
+    @property
+    def over(self) -> bool:
+        return self.left < LEAST
+
+    def solve(
+        self, model: cp_model.CpModel, work: float, share: float = 1.0, attempt: int = 0
+    ) -> tuple[cp_model.CpSolver, cp_model.CpSolverStatus]:
+        """Solve within `work` deterministic units and a share of the time that is left.
+
+        Every further attempt at the same model has another seed; every second one breaks no
+        symmetries, which costs more than it gives where many plans are alike and one is enough.
+        """
+        solver = cp_model.CpSolver()
+        solver.parameters.max_time_in_seconds = max(self.left * share, 0.01)
+        solver.parameters.max_deterministic_time = work
+        solver.parameters.random_seed = self.seed + attempt
+        if attempt % 2:
+            solver.parameters.symmetry_level = 0
+        solver.parameters.num_workers = self.workers
+        return solver, solver.solve(model)

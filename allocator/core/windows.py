@@ -1,0 +1,101 @@
+"""Large-neighbourhood search: windows of the fleet are planned anew, one after another.
+
+A window is some nodes over the whole horizon, or on a small fleet some of the jobs: what is placed
+wholly inside it is free again, together with the most valuable jobs that found no place; all else
+stays. Each window is a frame and solved as one (exact_search.py), so a gain is always a legal plan.
+What a window proves holds for the window only: the bound stays the whole frame's.
+"""
+
+from collections.abc import Collection
+from random import Random
+
+from .exact_counts import CountsModel, start_words
+from .exact_frame import Frame, Work
+from .exact_search import Effort, Search
+from .plan import Assignment
+
+WIDTH = 64  # GPUs of a window
+MOST_WAITING = 48  # jobs without a place that a window may take in
+PATIENCE = 200  # windows in a row without a gain: the search ends
+EFFORT = Effort(counts=0.5, pack=0.5, repair=1.0, core=0.0, rounds=1, places=20_000)
+
+
+class Windows:
+    """Improves a search's best plan until the time is up, it is proven, or nothing is found."""
+
+    def __init__(self, search: Search, seed: int) -> None:
+        self.search = search
+        self.frame: Frame = search.frame
+        self.random = Random(seed)
+        self.work_of = {work.name: work for work in self.frame.works}
+        self.tried = 0
+
+    def run(self) -> None:
+        """One window after another."""
+        idle = 0
+        while idle < PATIENCE and not self.search.clock.over and not self.search.proven:
+            idle = 0 if self._try() else idle + 1
+            self.tried += 1
+
+    def _try(self) -> bool:
+        """Plan one window; whether that gained anything."""
+        rows = self._rows()
+        names = self._names(rows)
+        if not names and not self.frame.services:
+            return False
+        best = self.search.best
+        frame = self.frame.narrow(best, rows, names)
+        window = Search(frame, best, float("inf"), self.search.clock, EFFORT)
+        counts = CountsModel(frame, start_words(frame))
+        counts.more_than(window.value)
+        window.run(counts, share=0.5)
+        return self.search.keep(window.best)
+
+    def _rows(self) -> Collection[int]:
+        """The whole frame where it is small, else one or two stretches of nodes."""
+        if len(self.frame.rows) <= WIDTH:
+            return self.frame.rows
+        parts = self.random.choice((1, 1, 2))
+        rows: set[int] = set()
+        for _ in range(parts):
+            rows.update(self._stretch(WIDTH // parts))
+        return rows
+
+    def _stretch(self, width: int) -> range:
+        """Consecutive whole nodes of about so many GPUs."""
+        problem = self.frame.problem
+        node = self.random.randrange(len(problem.nodes))
+        first = last = problem.first_gpu_of[node]
+        while node < len(problem.nodes) and (
+            last == first or last + problem.nodes[node].gpus - first <= width
+        ):
+            last += problem.nodes[node].gpus
+            node += 1
+        return range(first, last)
+
+    def _names(self, rows: Collection[int]) -> set[str]:
+        """Placed jobs that are free in the window, and waiting ones that may come in."""
+        within = set(rows)
+        placed = [a for a in self.search.best.assignments if a.job in self.work_of]
+        inside = [a for a in placed if a.first_gpu in within and a.first_gpu + a.gpus - 1 in within]
+        if len(self.frame.rows) <= WIDTH:
+            inside = self._some(inside)
+        waiting = self.work_of.keys() - {a.job for a in placed}
+        return {a.job for a in inside} | {work.name for work in self._waiting(waiting)}
+
+    def _some(self, placed: list[Assignment]) -> list[Assignment]:
+        """Some of a small fleet's jobs: those of a stretch of time, or any."""
+        horizon = self.frame.problem.horizon
+        if self.random.random() < 0.5:
+            length = self.random.randint(horizon // 4, horizon // 2 + 1)
+            start = self.random.randint(-length // 2, horizon - length // 2)
+            return [a for a in placed if a.start < start + length and start < a.end]
+        part = self.random.uniform(0.2, 0.7)
+        return [a for a in placed if self.random.random() < part]
+
+    def _waiting(self, names: Collection[str]) -> list[Work]:
+        """The waiting jobs worth most per GPU-timestep, with some luck."""
+        works = [self.work_of[name] for name in sorted(names)]
+        luck = {work.name: work.priority * self.random.uniform(0.5, 1.0) for work in works}
+        works.sort(key=lambda work: (-luck[work.name], work.order))
+        return works[:MOST_WAITING]
