@@ -1,6 +1,6 @@
 """Why a job waits, from the pass that decided: which rule binds, who holds its block, and when."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +10,7 @@ from .compiled.tables import Words
 from .heuristic import Construction
 from .items import Item, allowed_starts
 from .layout import Layout
-from .plan import Assignment, Plan, Reason, Rule
+from .plan import Assignment, Plan, Reason, Reasons, Rule
 from .problem import REST
 from .realtime import Sets, words_of
 
@@ -141,14 +141,18 @@ class Explainer:
         return None
 
 
-def explain(construction: Construction, plan: Plan) -> tuple[Reason, ...]:
+def explain(construction: Construction, plan: Plan) -> Reasons:
     """A reason for every job that is not running yet, in the order of their turns.
 
     A job that was planned behind a filler is told when it was due: from then on it may stop it.
     """
-    explainer = Explainer(construction, plan)
-    reasons = [explainer.reason(item) for item in construction.items]
-    return tuple(_as_promised(reason, construction.promised) for reason in reasons)
+
+    def told() -> Iterator[Reason]:
+        explainer = Explainer(construction, plan)
+        for item in construction.items:
+            yield _as_promised(explainer.reason(item), construction.promised)
+
+    return Reasons(told)
 
 
 def _as_promised(reason: Reason, promised: Mapping[str, int]) -> Reason:

@@ -19,7 +19,7 @@ from .compiled.building import Course
 from .compiled.tables import Rows, Words
 from .filling import fill
 from .grid import Grid
-from .items import Item, Placed, Run, Settings, item_of, write_rest
+from .items import Item, Placed, Run, Settings, item_of, items_of, write_rest
 from .layout import Layout
 from .plan import Assignment, Preemption
 from .preempt import Preemptor
@@ -84,7 +84,7 @@ class Construction:
     @cached_property
     def items(self) -> list[Item]:
         """Everything that waited, in the order of its turn."""
-        return [item_of(self.problem, self.table, i) for i in self.turned.tolist()]
+        return items_of(self.problem, self.table, self.turned.tolist())
 
     def name(self, i: int) -> str:
         """The name of row i of `table`."""

@@ -32,8 +32,7 @@ class Improver:
         self.fixed = [a for a in construction.placed.assignments if a.job in construction.fixed]
         self.rows = self._movable_rows()
         self.iterations = 0
-        if len(self.rows) > 1:
-            self._prepare(seed)
+        self.seed = seed
 
     def _movable_rows(self) -> Rows:
         """Rows of the construction's table that passes may place anew: funded in front, by turn."""
@@ -44,7 +43,7 @@ class Improver:
             rows = rows[np.array(moves, np.bool_)]
         return rows[np.argsort(~construction.table.funded[rows], kind="stable")]
 
-    def _prepare(self, seed: int) -> None:
+    def _prepare(self) -> None:
         construction = self.construction
         self.worth = np.array(prefix_worth(self.problem))
         self.table = Items._make(column[self.rows] for column in construction.table)
@@ -52,13 +51,15 @@ class Improver:
         self.services = _services(construction, self.movable)
         self.still, self.without = self._grids()
         self.search = self._search()
-        self.state = self._state(seed)
+        self.state = self._state(self.seed)
         self.known = self._known_orders()
 
     def run(self, passes: int) -> None:
         """So many passes more: known orders first, then moves on the order at hand."""
         if len(self.rows) < 2 or passes <= 0:
             return
+        if self.iterations == 0:
+            self._prepare()
         known = self.known[self.iterations :]
         compiled.run(
             self.fleet, self.table, self.services, self.search,

@@ -154,22 +154,32 @@ def _queues(problem: Problem, table: Items, jobs: int, rests: Sequence[BatchJob]
 
 def item_of(problem: Problem, table: Items, i: int) -> Item:
     """Row i by name."""
-    order = int(table.order[i])
-    job = problem.jobs[order]
-    assert isinstance(job, BatchJob)
-    rest = bool(table.rest[i])
-    return Item(
-        name=job.name + REST if rest else job.name,
-        order=order,
-        leaf=int(table.leaf[i]),
-        gpus=job.gpus,
-        length=int(table.length[i]),
-        earliest=int(table.earliest[i]),
-        priority=job.priority,
-        pools=job.pools,
-        funded=job.funded,
-        minimum=None if rest else job.minimum,
-    )
+    return items_of(problem, table, [i])[0]
+
+
+def items_of(problem: Problem, table: Items, rows: Sequence[int]) -> list[Item]:
+    """The rows by name."""
+    columns = (table.order, table.leaf, table.length, table.earliest, table.rest)
+    wanted = (column[rows].tolist() for column in columns)
+    found = []
+    for order, leaf, length, earliest, rest in zip(*wanted, strict=True):
+        job = problem.jobs[order]
+        assert isinstance(job, BatchJob)
+        found.append(
+            Item(
+                name=job.name + REST if rest else job.name,
+                order=order,
+                leaf=leaf,
+                gpus=job.gpus,
+                length=length,
+                earliest=earliest,
+                priority=job.priority,
+                pools=job.pools,
+                funded=job.funded,
+                minimum=None if rest else job.minimum,
+            )
+        )
+    return found
 
 
 def write_rest(problem: Problem, table: Items, i: int, run: Run, ran: int) -> None:

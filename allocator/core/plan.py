@@ -4,10 +4,11 @@ A plan is blocks for batch-like jobs and sets of GPUs for real time; its grid (j
 and timestep) is the same thing in the file format, and either gives the other without loss.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from functools import cached_property
+from typing import Any, overload
 
 from .problem import Problem, RealtimeJob
 
@@ -109,6 +110,33 @@ class Reason:
     pools: tuple[str, ...] = ()
 
 
+class Reasons(Sequence[Reason]):
+    """The reasons of one plan, worked out from what the pass decided when they are first read."""
+
+    def __init__(self, explain: Callable[[], Iterable[Reason]]) -> None:
+        self._explain = explain
+
+    @cached_property
+    def _reasons(self) -> tuple[Reason, ...]:
+        return tuple(self._explain())
+
+    @overload
+    def __getitem__(self, index: int) -> Reason: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Reason]: ...
+    def __getitem__(self, index: int | slice) -> Reason | Sequence[Reason]:
+        return self._reasons[index]
+
+    def __len__(self) -> int:
+        return len(self._reasons)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Reasons) and self._reasons == other._reasons
+
+    def __hash__(self) -> int:
+        return hash(self._reasons)
+
+
 @dataclass(frozen=True, slots=True)
 class LevelShare:
     """One side of a comparison: (shares / siblings_shares) / (usage / siblings_usage)."""
@@ -144,7 +172,7 @@ class Result:
     objective: float
     bound: float | None
     seconds: float
-    reasons: tuple[Reason, ...]
+    reasons: Sequence[Reason]
     mode: str
     preemptions: tuple[Preemption, ...]
     construction: Plan

@@ -4,7 +4,7 @@ import numpy as np
 
 from . import compiled
 from .tables import Fleet, Grid, Words
-from .words import ONE, ZERO, count, lowest, smear, span
+from .words import ONE, ZERO, count, lowest, shifts, span
 
 
 @compiled
@@ -44,8 +44,16 @@ def free_starts(
     """
     found = ZERO
     busy, outside = grid.blocks[k], fleet.outside[pools]
+    a, b, c, d, e, f = shifts(length)
     for i in range(len(grid.rows) - fleet.sizes[k] + 1):
-        word = ~smear(busy[i] | outside[i], length) & allowed
+        word = busy[i] | outside[i]
+        word |= word >> a
+        word |= word >> b
+        word |= word >> c
+        word |= word >> d
+        word |= word >> e
+        word |= word >> f
+        word = ~word & allowed
         free[i] = word
         found |= word
     return found

@@ -6,11 +6,13 @@ stops and says what it came to; its caller decides and calls it again.
 
 from typing import NamedTuple
 
+import numpy as np
+
 from . import compiled
-from .blocks import earliest, hold
+from .blocks import earliest, free_starts, hold
 from .tables import Fleet, Grid, Items, Rows, Words
 from .turns import RUNNING, WAITING, Tree, close_turn, give, next_turn, open_turns
-from .words import ONE, ZERO, count, lowest, span
+from .words import ONE, ZERO, below, count, span
 
 DONE, RUN, FORCE = 0, 1, 2  # what `advance` came to
 
@@ -97,6 +99,15 @@ def settle(
 
 
 @compiled
+def could_force(fleet: Fleet, items: Items, taken: Grid, i: int, allowed: np.uint64) -> bool:
+    """Whether item i could start then if every run that had no turn yet were stopped."""
+    if allowed == ZERO:
+        return False
+    k, length, pools = items.size[i], items.length[i], items.pools[i]
+    return free_starts(fleet, taken, k, length, allowed, pools, taken.scratch) != ZERO
+
+
+@compiled
 def advance(
     fleet: Fleet,
     items: Items,
@@ -127,9 +138,10 @@ def advance(
         note(course, i)
         allowed = items.allowed[i]
         t, first = earliest(fleet, wanted, items.size[i], items.length[i], allowed, items.pools[i])
-        may_force = runs and items.funded[i] and not items.rest[i] and allowed != ZERO
-        if may_force and (t < 0 or t > lowest(allowed)):
-            return FORCE, i, t, first
+        if runs and items.funded[i] and not items.rest[i]:
+            sooner = allowed if t < 0 else allowed & below(t)
+            if could_force(fleet, items, taken, i, sooner):
+                return FORCE, i, t, first
         if t >= 0:
             settle(fleet, items, tree, wanted, taken, both, seconds, course, i, t, first)
 

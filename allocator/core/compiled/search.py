@@ -13,7 +13,7 @@ from . import compiled
 from .blocks import best_block, hold, refill
 from .moving import Room, move_aside
 from .tables import Fleet, Grid, Items, Rows, Search, Services, State, Words
-from .words import ONE, ZERO, lowest, smear, span
+from .words import ONE, ZERO, lowest, shifts, span
 
 CONTACT, LOW, HIGH, APART = 0, 1, 2, 3  # how a place chooses among free blocks
 SLACK = 1e-9  # past any error of summation, relative
@@ -38,11 +38,18 @@ def _free(
 
     `tight` per pool: timesteps at which the services need the cells.
     """
-    found, length, allowed = ZERO, items.length[i], items.allowed[i]
+    found, allowed = ZERO, items.allowed[i]
+    s, t, u, v, w, x = shifts(items.length[i])
     busy, outside = grid.blocks[items.size[i]], fleet.outside[items.pools[i]]
     for b in range(len(grid.rows) - items.gpus[i] + 1):
         word = busy[b] | outside[b] | tight[search.domain[b]]
-        word = ~smear(word, length) & allowed
+        word |= word >> s
+        word |= word >> t
+        word |= word >> u
+        word |= word >> v
+        word |= word >> w
+        word |= word >> x
+        word = ~word & allowed
         grid.scratch[b] = word
         found |= word
     return found

@@ -45,11 +45,16 @@ def lowest(word: np.uint64) -> int:
 
 
 @compiled
-def smear(word: np.uint64, length: int) -> np.uint64:
-    """Bit t is set where any of bits [t, t + length) is; past bit 63 is free."""
-    wide, length = 1, min(length, 64)
-    while wide < length:
+def shifts(
+    length: int,
+) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64, np.uint64, np.uint64]:
+    """Six shifts; a word ORed with itself shifted by each in turn is smeared over `length` bits.
+
+    Always six, so that a loop over words has no branch and is turned into vector instructions.
+    """
+    found, wide, length = np.zeros(6, np.uint64), 1, min(length, 64)
+    for i in range(6):
         step = min(wide, length - wide)
-        word = word | (word >> np.uint64(step))
+        found[i] = np.uint64(step)
         wide += step
-    return word
+    return found[0], found[1], found[2], found[3], found[4], found[5]
