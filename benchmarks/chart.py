@@ -1,6 +1,6 @@
 """The families' picture: the published results beside ours, as an SVG written by hand."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -44,7 +44,7 @@ class Panel:
     height: int
     most: float
     step: float
-    bars: dict[str, list[tuple[Series, float]]]
+    bars: Mapping[str, Sequence[tuple[Series, float]]]
 
     def y(self, value: float) -> float:
         return self.top + self.height * (1 - value / self.most)
@@ -80,10 +80,10 @@ def _bars(members: Rows, series: Sequence[Series], figure: str) -> list[tuple[Se
     bars = []
     for one in series:
         if one.planner == "published":
-            value = _published(PUBLISHED[members[0]["family"]], figure)
+            bars.append((one, _published(PUBLISHED[members[0]["family"]], figure)))
         else:
             value = median(row["planners"][one.planner][figure] for row in members)
-        bars.append((one, value or 0.0))
+            bars.append((one, value or 0.0))
     return bars
 
 
@@ -170,7 +170,7 @@ def _group(
     return lines
 
 
-def _families(found: dict[str, Rows], y: float, *, sizes: bool = True) -> list[str]:
+def _families(found: Mapping[str, Rows], y: float, *, sizes: bool = True) -> list[str]:
     lines = []
     for i, name in enumerate(found):
         middle = _left(i, len(found)) + _group_width(len(found)) / 2

@@ -100,7 +100,7 @@ def measure(problem: Problem, known: Known, planners: Sequence[Planner], repeats
             if planner.once and repeat:
                 continue
             copy = fresh(problem)
-            answer, taken = timed(lambda planner=planner, copy=copy: planner.run(copy))
+            answer, taken = timed(planner.run, copy)
             answers[planner.name].append(answer)
             seconds[planner.name].append(taken)
     return _measured(problem, known, planners, answers, seconds)

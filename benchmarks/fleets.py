@@ -32,7 +32,7 @@ def fleet_problem(
     one leaf's.
     """
     rng = Random(f"fleet-{nodes}-{jobs}-{runs}-{seed}")
-    tree, leaves = _programs(rng) if budgets else ((), [None])
+    tree, leaves = _programs(rng) if budgets else _one_queue()
     made: list[Job] = [
         daily_service(rng, f"serve{i}", horizon, peak=max(4, nodes // 8), budget=rng.choice(leaves))
         for i in range(4)
@@ -62,6 +62,10 @@ def fleet_problem(
         jobs=tuple(made),
         budgets=tree,
     )
+
+
+def _one_queue() -> tuple[tuple[BudgetNode, ...], list[str | None]]:
+    return (), [None]
 
 
 def _programs(rng: Random) -> tuple[tuple[BudgetNode, ...], list[str | None]]:

@@ -15,10 +15,10 @@ from allocator.core.problem import Problem
 Answer = TypeVar("Answer")
 
 
-def timed(call: Callable[[], Answer]) -> tuple[Answer, float]:
+def timed(call: Callable[..., Answer], *given: Any) -> tuple[Answer, float]:
     """The call's answer, and its seconds by a clock outside it."""
     started = time.perf_counter()
-    answer = call()
+    answer = call(*given)
     return answer, time.perf_counter() - started
 
 

@@ -109,7 +109,7 @@ class _State:
             del self.running[name]
         self.waiting |= {job.name: job for job in self.week.arrivals if job.arrival == k}
         problem = self._problem(k)
-        plan, taken = timed(lambda: self.case.plan(problem, k))
+        plan, taken = timed(self.case.plan, problem, k)
         self.seconds.append(taken)
         self.illegal += bool(check(problem, plan))
         self._compare(plan, k)

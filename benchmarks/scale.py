@@ -102,13 +102,13 @@ def _measure(
     new, again, plain = [], [], []
     for _ in range(repeats):
         copy = fresh(problem)
-        new.append(timed(lambda copy=copy: _construct(copy))[1])
-        again.append(timed(lambda copy=copy: _construct(copy))[1])
+        new.append(timed(_construct, copy)[1])
+        again.append(timed(_construct, copy)[1])
     result = _construct(problem)
     baseline: Plan | None = None
     for _ in range(min(repeats, 3)):
         copy = fresh(problem)
-        baseline, taken = timed(lambda copy=copy: priority_first(copy))
+        baseline, taken = timed(priority_first, copy)
         plain.append(taken)
     assert baseline is not None
     worth = objective(problem, baseline)

@@ -16,6 +16,7 @@ from itertools import count, islice
 from math import cos, pi
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 from allocator.core.check import objective, utilization
 from allocator.core.problem import BatchJob, Job, Node, Problem, RealtimeJob
@@ -147,17 +148,19 @@ def candidate(name: str, draw: Draw) -> Problem:
     services = [_service(rng, family, f"rt{i}") for i in range(rng.randint(*family.services))]
     jobs = [_batch(rng, family) for _ in range(PUBLISHED[name].jobs - len(services))]
     for i in range(family.whole):
-        jobs[-1 - i]["gpus"] = sum(family.nodes)
-    jobs.sort(key=lambda job: job["arrival"])
+        jobs[-1 - i] = jobs[-1 - i]._replace(gpus=sum(family.nodes))
+    jobs.sort(key=lambda shape: shape.arrival)
     rng = Random(f"{name}-{draw[0]}-{draw[1]}")
     named: list[Job] = [
         BatchJob(
             name=f"job{i:02}",
             kind=rng.choice(KINDS),
             priority=5 if family.uniform else rng.randint(1, 10),
-            **job,
+            gpus=shape.gpus,
+            duration=shape.duration,
+            arrival=shape.arrival,
         )
-        for i, job in enumerate(jobs)
+        for i, shape in enumerate(jobs)
     ]
     return Problem(
         name=f"{name}-own-{draw[0]}.{draw[1]}",
@@ -199,12 +202,18 @@ def _fits_plain(problem: Problem) -> bool:
     return value > 0 and abs(objective(problem, plain) / value - 1 - published.gain) <= 0.05
 
 
-def _batch(rng: Random, family: Family) -> dict[str, int]:
-    return {
-        "gpus": rng.choice(family.sizes),
-        "duration": rng.randint(*family.hours),
-        "arrival": 0 if rng.random() < family.at_once else rng.randint(1, family.last),
-    }
+class _Shape(NamedTuple):
+    gpus: int
+    duration: int
+    arrival: int
+
+
+def _batch(rng: Random, family: Family) -> _Shape:
+    return _Shape(
+        gpus=rng.choice(family.sizes),
+        duration=rng.randint(*family.hours),
+        arrival=0 if rng.random() < family.at_once else rng.randint(1, family.last),
+    )
 
 
 def _service(rng: Random, family: Family, name: str) -> RealtimeJob:
