@@ -35,8 +35,8 @@ class Case:
 class Outcome:
     """What came of a week. Values count what really ran in it, in priority × GPU-timesteps, less
     the penalty for shortfall; `timely` decays each GPU-timestep with the age of its job. Waits are
-    in hours. `thrash` is the share of planned starts that were not kept by the next plan while the
-    job still waited, `later` of those put off."""
+    in hours. `thrash` is the share of planned starts that the next plan did not keep, `retimed` of
+    those that it moved in time and not only to another block, `later` of those it put off."""
 
     delivered: float
     timely: float
@@ -46,6 +46,7 @@ class Outcome:
     wait_p50: float
     wait_p90: float
     thrash: float
+    retimed: float
     later: float
     plan_seconds: float
     most_seconds: float
@@ -98,7 +99,9 @@ class _State:
         self.held: dict[str, tuple[int, ...]] = {}
         self.planned: dict[str, tuple[int, int]] = {}  # by the last plan: when, first GPU
         self.delivered = self.timely = 0.0
-        self.busy = self.shortfall = self.kept = self.moved = self.put_off = self.illegal = 0
+        self.busy = self.shortfall = self.kept = self.moved = self.retimed = self.put_off = (
+            self.illegal
+        ) = 0
         self.waits: list[int] = []
         self.seconds: list[float] = []
 
@@ -129,6 +132,7 @@ class _State:
             wait_p50=hours * waits[len(waits) // 2],
             wait_p90=hours * waits[9 * len(waits) // 10],
             thrash=self.moved / compared,
+            retimed=self.retimed / compared,
             later=self.put_off / compared,
             plan_seconds=statistics.median(self.seconds),
             most_seconds=max(self.seconds),
@@ -183,6 +187,7 @@ class _State:
             same = new.get(name) == old
             self.kept += same
             self.moved += not same
+            self.retimed += name not in new or new[name][0] != old[0]
             self.put_off += name not in new or new[name][0] > old[0]
         self.planned = {
             a.job: new[a.job] for a in plan.assignments if a.start and a.job in self.waiting
@@ -228,7 +233,7 @@ def tables(found: dict[str, list[Outcome]]) -> list[Table]:
     """Means over the weeks; values are shares of the first case's."""
     head = (
         "planned with", "value", "of foresight", "timely", "util", "short GPU-h", "started",
-        "p50 wait h", "p90 wait h", "thrash", "put off", "plan ms", "most ms",
+        "p50 wait h", "p90 wait h", "thrash", "in time", "put off", "plan ms", "most ms",
     )  # fmt: skip
     against = _mean(next(iter(found.values())))
     lines = []
@@ -246,6 +251,7 @@ def tables(found: dict[str, list[Outcome]]) -> list[Table]:
                 f"{mean.wait_p50:.1f}",
                 f"{mean.wait_p90:.1f}",
                 percent(mean.thrash),
+                percent(mean.retimed),
                 percent(mean.later),
                 milliseconds(mean.plan_seconds),
                 milliseconds(mean.most_seconds),

@@ -35,9 +35,23 @@ def test_a_start_that_an_overrun_puts_off_is_thrash() -> None:
     """At 0 the next is planned for 1; at 1 and 2 "long" still runs, each time it is put off."""
     made = week(arrival("long", 8, 3, 1), arrival("next", 8, 1, 1))
     outcome = roll(made, Case("", plain))
-    assert (outcome.thrash, outcome.later) == (2 / 3, 2 / 3)
+    assert (outcome.thrash, outcome.retimed, outcome.later) == (2 / 3,) * 3
     known = roll(made, Case("", plain, foresight=True))
     assert (known.thrash, known.later) == (0, 0)
+
+
+def test_another_block_at_the_same_time_is_thrash_but_not_in_time() -> None:
+    """A plan that moves the waiting job from GPU 0 to GPU 1 and back while it waits for 3."""
+
+    def restless(problem: Problem, k: int) -> Plan:
+        start = 3 - k
+        moved = tuple(Assignment(job.name, k % 2, 1, start, start + 1) for job in problem.batch
+                      if job.running is None)  # fmt: skip
+        return Plan(problem.gpus, problem.horizon, moved)
+
+    outcome = roll(week(arrival("a", 1, 1, 1), steps=4), Case("", restless))
+    assert (outcome.thrash, outcome.retimed, outcome.later) == (1, 0, 0)
+    assert (outcome.started, outcome.illegal) == (1, 0)
 
 
 def test_foresight_sees_arrivals_and_true_durations() -> None:
