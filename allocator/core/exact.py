@@ -15,13 +15,12 @@ from dataclasses import replace
 
 from .bound import priced_bound
 from .check import check, check_guard
-from .exact_counts import CountsModel, start_words
 from .exact_frame import Frame, frame_of
 from .exact_search import Search
 from .exact_solver import Clock
 from .explain import explain
 from .heuristic import Construction
-from .items import Settings
+from .settings import Settings
 from .plan import Result, Status
 from .problem import Problem
 from .windows import Windows
@@ -108,10 +107,9 @@ class _Full:
         clock = search.clock
         if clock.over or len(frame.works) * len(frame.rows) > MOST_OPTIONS:
             return
-        words = start_words(frame)
-        if sum(w.bit_count() for by_pool in words.values() for w in by_pool.values()) > MOST_STARTS:
-            return
-        search.run(CountsModel(frame, words), FIRST_SHARE)
+        search.by_pools(FIRST_SHARE)
+        if search.several_nodes and not search.proven:
+            search.by_nodes(FIRST_SHARE)
 
 
 def gross_bound(problem: Problem) -> float:

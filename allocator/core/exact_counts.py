@@ -1,8 +1,9 @@
-"""Full mode's first half: when does each job start, where GPUs of a pool are only counted.
+"""Full mode's first half: when does each job start, where the GPUs of an area are only counted.
 
-One Boolean per job, pool and start, one integer per service, pool and timestep. Which GPU serves
-whom is left to exact_identity.py, so this is a relaxation: what it proves holds for every plan of
-the frame, and it is small enough to be solved to optimality where the whole model is not.
+An area is a pool, or a node. One Boolean per job, area and start, one integer per service, area and
+timestep. Which GPU serves whom is left to exact_identity.py, so this is a relaxation: what it
+proves holds for every plan of the frame, and it is small enough to be solved to optimality where
+the whole model is not.
 """
 
 import math
@@ -14,13 +15,49 @@ from itertools import pairwise
 from ortools.sat.python import cp_model
 
 from .exact_frame import Frame, Service, Work
-from .plan import Plan
+from .plan import Assignment, Plan
 
 Literal = cp_model.IntVar
+Area = int
+Needs = tuple[tuple[Area, int], ...]
+Words = Mapping[str, Mapping[tuple[str, Needs], int]]
 Expr = cp_model.LinearExprT
 MOST_UNITS = 1 << 40  # the objective's integer range
 MOST_CELLS = 1 << 24  # GPUs x timesteps of the largest fleet
 FINEST = 10**5  # units per unit of value, where the values are small enough
+
+
+@dataclass(frozen=True)
+class Areas:
+    """A grouping of the frame's GPUs: the area of each, and their free GPUs per timestep."""
+
+    of: Mapping[int, Area]
+    free: Mapping[Area, list[int]]
+
+    def needs(self, first: int, gpus: int) -> Needs:
+        """How many GPUs of which areas a block takes."""
+        return tuple(sorted(Counter(self.of[gpu] for gpu in range(first, first + gpus)).items()))
+
+
+def areas_of(frame: Frame, area: Sequence[Area]) -> Areas:
+    """The frame's GPUs by `area`, which is given for every GPU of the fleet."""
+    free: dict[Area, list[int]] = {}
+    for gpu in frame.rows:
+        counts = free.setdefault(area[gpu], [0] * frame.problem.horizon)
+        for t in range(frame.problem.horizon):
+            counts[t] += not frame.taken[gpu] >> t & 1
+    return Areas({gpu: area[gpu] for gpu in frame.rows}, free)
+
+
+def by_pool(frame: Frame) -> Areas:
+    """Few areas, many blocks alike: the smaller model."""
+    number = {pool: index for index, pool in enumerate(frame.pools)}
+    return areas_of(frame, [number.get(pool, -1) for pool in frame.pool_of])
+
+
+def by_node(frame: Frame) -> Areas:
+    """Blocks of whole nodes have their nodes to themselves: the tighter model."""
+    return areas_of(frame, frame.problem.node_of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +65,7 @@ class Start:
     """A way to start a work, and the literal that chooses it."""
 
     work: Work
+    needs: Needs
     pool: str
     start: int
     end: int
@@ -38,7 +76,7 @@ class Start:
 class Schedule:
     """Starts of the works that run, and what services are given, in units of value."""
 
-    starts: Mapping[str, tuple[str, int]]
+    starts: Mapping[str, tuple[str, int]]  # pool and timestep
     served: int
 
 
@@ -59,26 +97,41 @@ class Units:
         return units / self.scale
 
 
-def start_words(frame: Frame) -> dict[str, dict[str, int]]:
-    """Per work and pool: the starts at which some block is free of all that is kept."""
-    found: dict[str, dict[str, int]] = {}
+def start_words(frame: Frame, areas: Areas, schedule: Schedule | None = None) -> Words:
+    """Per work, and per pool and needs: the starts at which such a block is free of what is kept.
+
+    With a schedule: its starts only.
+    """
+    found: dict[str, dict[tuple[str, Needs], int]] = {}
     for work in frame.works:
-        words: dict[str, int] = {}
+        words = found[work.name] = {}
+        due = None if schedule is None else schedule.starts.get(work.name, ("", 0))
         for first, starts in frame.options(work):
             pool = frame.pool_of[first]
-            words[pool] = words.get(pool, 0) | starts
-        found[work.name] = words
+            allowed = starts
+            if due is not None:
+                allowed &= 1 << due[1] if pool == due[0] else 0
+            if allowed:
+                key = pool, areas.needs(first, work.gpus)
+                words[key] = words.get(key, 0) | allowed
     return found
+
+
+def count_starts(words: Words) -> int:
+    """Literals of the model."""
+    return sum(word.bit_count() for by_area in words.values() for word in by_area.values())
 
 
 class CountsModel:
     """The constraints, one method each."""
 
-    def __init__(self, frame: Frame, words: Mapping[str, Mapping[str, int]]) -> None:
+    def __init__(self, frame: Frame, areas: Areas, words: Words) -> None:
         self.frame = frame
+        self.areas = areas
         self.units = Units(frame)
         self.model = cp_model.CpModel()
-        self.stays: list[tuple[Literal, Literal, Expr]] = []
+        self.least: list[tuple[Literal, Literal, Expr]] = []  # first = the least of the others
+        self.stays: dict[tuple[str, int], dict[Area, Literal]] = {}
         self.starts = [s for work in frame.works for s in self._starts(work, words[work.name])]
         self.by_work: dict[str, list[Start]] = {work.name: [] for work in frame.works}
         for start in self.starts:
@@ -93,23 +146,23 @@ class CountsModel:
         self._older_first()
         self._maximise_value()
 
-    def _starts(self, work: Work, words: Mapping[str, int]) -> list[Start]:
+    def _starts(self, work: Work, words: Mapping[tuple[str, Needs], int]) -> list[Start]:
         return [
-            Start(work, pool, t, self.frame.end(work, t), self.model.new_bool_var(""))
-            for pool, word in words.items()
+            Start(work, needs, pool, t, self.frame.end(work, t), self.model.new_bool_var(""))
+            for (pool, needs), word in words.items()
             for t in range(self.frame.problem.horizon)
             if word >> t & 1
         ]
 
-    def _served(self, service: Service) -> list[dict[str, Literal]]:
-        """Per timestep and pool: how many GPUs of the frame the service holds."""
-        asked, steps = service.job.pools, []
+    def _served(self, service: Service) -> list[dict[Area, Literal]]:
+        """Per timestep and area: how many GPUs of the frame the service holds."""
+        open_ = {self.areas.of[gpu] for gpu in self.frame.rows_of(service)}
+        steps = []
         for t, most in enumerate(service.most):
             row = {}
-            for pool in self.frame.pools:
-                if not asked or pool in asked:
-                    top = max(0, min(most - service.outside[t], self.frame.free[pool][t]))
-                    row[pool] = self.model.new_int_var(0, top, "")
+            for area in sorted(open_):
+                top = max(0, min(most - service.outside[t], self.areas.free[area][t]))
+                row[area] = self.model.new_int_var(0, top, "")
             steps.append(row)
         return steps
 
@@ -119,53 +172,50 @@ class CountsModel:
             self.model.add_at_most_one(start.chosen for start in starts)
 
     def _free_gpus(self) -> None:
-        """Jobs and services hold at most the pool's free GPUs at each timestep."""
-        for pool, free in self.frame.free.items():
-            held: list[list[Expr]] = [[] for _ in free]
-            for start in self.starts:
-                if start.pool == pool:
-                    for t in range(start.start, start.end):
-                        held[t].append(start.work.gpus * start.chosen)
-            for counts in self.served:
-                for t, row in enumerate(counts):
-                    held[t].extend(
-                        row[pool : pool + 1] if False else [row[pool]] if pool in row else []
-                    )
-            for terms, room in zip(held, free, strict=True):
-                if terms:
-                    self.model.add(sum(terms) <= room)
+        """Jobs and services hold at most an area's free GPUs at each timestep."""
+        held: dict[tuple[Area, int], list[Expr]] = {}
+        for start in self.starts:
+            for area, gpus in start.needs:
+                for t in range(start.start, start.end):
+                    held.setdefault((area, t), []).append(gpus * start.chosen)
+        for counts in self.served:
+            for t, row in enumerate(counts):
+                for area, count in row.items():
+                    held.setdefault((area, t), []).append(count)
+        for (area, t), terms in held.items():
+            self.model.add(sum(terms) <= self.areas.free[area][t])
 
-    def _demand(self, service: Service, counts: Sequence[Mapping[str, Literal]]) -> None:
+    def _demand(self, service: Service, counts: Sequence[Mapping[Area, Literal]]) -> None:
         """A service never holds more than its demand, nor more than it can leave in time."""
         for t, row in enumerate(counts):
             if len(row) > 1:
-                self.model.add(sum(row.values()) <= service.most[t] - service.outside[t])
+                self.model.add(sum(row.values()) <= max(0, service.most[t] - service.outside[t]))
 
-    def _swap_cap(self, service: Service, counts: Sequence[Mapping[str, Literal]]) -> None:
+    def _swap_cap(self, service: Service, counts: Sequence[Mapping[Area, Literal]]) -> None:
         """Between timesteps at most the swap cap is gained and at most the swap cap lost."""
         cap, held = service.job.swap_cap, service.held
         for t, now in enumerate(counts):
             if t == 0 and held is None:
                 continue
-            before: Mapping[str, Expr] = counts[t - 1] if t else self._held(held or frozenset())
-            stays = [self._stays(now[pool], before.get(pool, 0), pool, t) for pool in now]
-            outside = service.outside[t - 1] if t else len((held or set()) - set(self.frame.rows))
-            kept = sum(stays) + service.stays[t]
+            before: Mapping[Area, Expr] = counts[t - 1] if t else self._held(service)
+            stays = {area: self._stay(now[area], before.get(area, 0), area, t) for area in now}
+            self.stays[service.job.name, t] = stays
+            outside = service.outside[t - 1] if t else len((held or set()) - self.areas.of.keys())
+            kept = sum(stays.values()) + service.stays[t]
             self.model.add(sum(now.values()) + service.outside[t] - kept <= cap)
             self.model.add(sum(before.values()) + outside - kept <= cap)
 
-    def _held(self, held: frozenset[int]) -> dict[str, int]:
-        counts: dict[str, int] = {}
-        for gpu in held.intersection(self.frame.rows):
-            counts[self.frame.pool_of[gpu]] = counts.get(self.frame.pool_of[gpu], 0) + 1
-        return counts
+    def _held(self, service: Service) -> dict[Area, int]:
+        """How many of the GPUs that the service holds now lie in each area."""
+        held = service.held or frozenset()
+        return dict(Counter(self.areas.of[gpu] for gpu in held.intersection(self.areas.of)))
 
-    def _stays(self, now: Literal, before: Expr, pool: str, t: int) -> Literal:
-        """How many GPUs of the pool are held in both timesteps: no more than in either."""
-        stays = self.model.new_int_var(0, self.frame.free[pool][t], "")
+    def _stay(self, now: Literal, before: Expr, area: Area, t: int) -> Literal:
+        """How many GPUs of the area are held in both timesteps: no more than in either."""
+        stays = self.model.new_int_var(0, self.areas.free[area][t], "")
         self.model.add(stays <= now)
         self.model.add(stays <= before)
-        self.stays.append((stays, now, before))
+        self.least.append((stays, now, before))
         return stays
 
     def _guard(self) -> None:
@@ -214,24 +264,46 @@ class CountsModel:
         """Only schedules that are worth more than a plan's value."""
         self.model.add(self.value > math.floor((value - self.frame.constant) * self.units.scale))
 
+    def at_most(self, bound: float) -> None:
+        """What is proven already."""
+        if bound < math.inf:
+            top = math.ceil((bound - self.frame.constant) * self.units.scale) + self._roundings()
+            self.model.add(self.value <= top)
+
+    def _roundings(self) -> int:
+        """By how many units rounding up may have raised a plan's value."""
+        return len(self.frame.works) + sum(sum(service.most) for service in self.frame.services)
+
     def hint(self, plan: Plan) -> None:
         """Start the search from a plan."""
-        at = {a.job: (self.frame.pool_of[a.first_gpu], a.start) for a in plan.assignments}
+        at = {a.job: (self.areas.needs(a.first_gpu, a.gpus), a.start) for a in self._inside(plan)}
         value: dict[int, int] = {}
         for s in self.starts:
-            value[s.chosen.index] = at.get(s.work.name) == (s.pool, s.start)
-        within = set(self.frame.rows)
+            value[s.chosen.index] = at.get(s.work.name) == (s.needs, s.start)
         for service, counts in zip(self.frame.services, self.served, strict=True):
             for rows, row in zip(plan.realtime[service.job.name], counts, strict=True):
-                held = Counter(self.frame.pool_of[gpu] for gpu in rows if gpu in within)
-                for pool, count in row.items():
-                    value[count.index] = held[pool]
-        for stays, now, before in self.stays:
+                held = Counter(self.areas.of.get(gpu) for gpu in rows)
+                for area, count in row.items():
+                    value[count.index] = held[area]
+        for stays, now, before in self.least:
             was = before if isinstance(before, int) else value[before.index]
             value[stays.index] = min(value[now.index], was)
         self.model.clear_hints()
         for index, number in value.items():
             self.model.add_hint(self.model.get_int_var_from_proto_index(index), number)
+
+    def _inside(self, plan: Plan) -> list[Assignment]:
+        return [a for a in plan.assignments if a.job in self.by_work]
+
+    def must_run(self) -> None:
+        """Every work that has a start takes one."""
+        for starts in self.by_work.values():
+            if starts:
+                self.model.add(sum(start.chosen for start in starts) == 1)
+
+    def serve_at_least(self, units: int) -> None:
+        """Services are given so much in value."""
+        self.model.add(self.served_value >= units)
 
     def forbid(self, names: Collection[str], schedule: Schedule) -> None:
         """Whatever else runs, these works at these starts leave services less than they were given.

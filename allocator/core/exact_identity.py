@@ -43,7 +43,7 @@ class IdentityModel:
         services = frame.services if serve else ()
         self.serves = [(service, self._serves(service)) for service in services]
         self.stays: list[tuple[Literal, Literal, Literal]] = []
-        self._one_place_per_job(must)
+        self._one_place_per_job(places, must)
         self._one_job_per_gpu()
         for service, steps in self.serves:
             self._demand(service, steps)
@@ -71,11 +71,14 @@ class IdentityModel:
             for t, most in enumerate(service.most)
         ]
 
-    def _one_place_per_job(self, must: bool) -> None:
+    def _one_place_per_job(self, places: Places, must: bool) -> None:
         """A job gets one place at most, or exactly one."""
         by_work: dict[str, list[Literal]] = {}
         for place in self.places:
             by_work.setdefault(place.work.name, []).append(place.chosen)
+        for name in places if must else ():
+            if not places[name]:
+                by_work.setdefault(name, [])  # no place: nothing can be done
         for literals in by_work.values():
             if must:
                 self.model.add_exactly_one(literals)

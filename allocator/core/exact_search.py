@@ -7,14 +7,24 @@ nearest plan is kept; then the counts are solved again.
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from ortools.sat.python import cp_model
 
 from .check import objective
-from .exact_counts import CountsModel, Schedule, Units, alike
+from .exact_counts import (
+    CountsModel,
+    Schedule,
+    Units,
+    alike,
+    by_node,
+    by_pool,
+    count_starts,
+    start_words,
+)
 from .exact_frame import Frame
 from .exact_identity import IdentityModel, Places
-from .exact_nodes import spread
+from .exact_nodes import Nodes, spread
 from .exact_solver import SOLVED, Clock
 from .plan import Plan
 
@@ -42,6 +52,7 @@ class Search:
     bound: float
     clock: Clock
     effort: Effort = Effort()
+    improving: bool = False  # only what is better is looked for; nothing is proven
     value: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -56,22 +67,20 @@ class Search:
         """Whether nothing can be better, but for the rounding of the objective's units."""
         return self.bound - self.value <= self.slack
 
-    def run(self, counts: CountsModel, share: float) -> None:
-        """Rounds of counts and identities, within a share of the time that is left."""
+    def by_pools(self, share: float) -> None:
+        """Rounds of counts by pool and identities, within a share of the time that is left."""
         until = self.clock.elapsed() + share * self.clock.left
+        areas = by_pool(self.frame)
+        counts = CountsModel(self.frame, areas, start_words(self.frame, areas))
         work, sure = self.effort.counts, True
         for _ in range(self.effort.rounds):
             if self.proven or self.clock.over or self.clock.elapsed() >= until:
                 return
             counts.hint(self.best)
             solver, status = self.clock.solve(counts.model, work, share)
-            if status == cp_model.INFEASIBLE and sure:  # all but the best plan are forbidden
-                self.bound = min(self.bound, self.value)
+            self._learn(counts, solver, status, sure)
             if status not in SOLVED:
                 return
-            if sure:
-                self.bound = max(self.value, min(self.bound, counts.bound(solver)))
-            self.found = True
             schedule = counts.schedule(solver)
             answer = self.pack(schedule)
             if answer == cp_model.FEASIBLE:
@@ -79,6 +88,8 @@ class Search:
                     return
                 work *= 2
                 continue
+            if self.several_nodes:
+                return  # by_nodes knows more of what stands in the way
             self.repair(schedule)
             core: Collection[str] = schedule.starts
             if answer == cp_model.INFEASIBLE and self.effort.core:
@@ -86,22 +97,65 @@ class Search:
             sure = sure and answer == cp_model.INFEASIBLE
             counts.forbid(core, schedule)
 
+    def by_nodes(self, share: float) -> None:
+        """Rounds of counts by node and identities, within a share of the time that is left."""
+        until = self.clock.elapsed() + share * self.clock.left
+        areas = by_node(self.frame)
+        words = start_words(self.frame, areas)
+        if count_starts(words) > self.effort.places:
+            return
+        counts = CountsModel(self.frame, areas, words)
+        counts.at_most(self.bound)
+        if self.improving:
+            counts.more_than(self.value)
+        work, sure = self.effort.counts / 4, True
+        for attempt in range(self.effort.rounds):
+            if self.proven or self.clock.over or self.clock.elapsed() >= until:
+                return
+            counts.hint(self.best)
+            solver, status = self.clock.solve(counts.model, work, share, 2 * attempt)
+            self._learn(counts, solver, status, sure)
+            if status not in SOLVED:
+                return
+            nodes = Nodes(self.frame, counts, solver, self.clock)
+            if nodes.solve():
+                self.keep(nodes.plan(self.best))
+                if status == cp_model.OPTIMAL:
+                    return
+                work *= 2
+            else:
+                nodes.forbid()
+                sure = False
+
+    @cached_property
+    def several_nodes(self) -> bool:
+        return len({self.frame.problem.node_of[gpu] for gpu in self.frame.rows}) > 1
+
+    def _learn(
+        self,
+        counts: CountsModel,
+        solver: cp_model.CpSolver,
+        status: cp_model.CpSolverStatus,
+        sure: bool,
+    ) -> None:
+        """What the counts prove, if nothing was forbidden that might be possible."""
+        self.found = self.found or status in SOLVED
+        if sure and status in SOLVED:
+            self.bound = max(self.value, min(self.bound, counts.bound(solver)))
+
     def pack(self, schedule: Schedule) -> cp_model.CpSolverStatus:
         """Give the schedule GPUs: feasible (a better plan is kept), or proven not to be."""
-        settled = self.frame.settled(self.best)
-        if len({self.frame.problem.node_of[gpu] for gpu in self.frame.rows}) > 1:
-            plan = spread(self.frame, schedule, self.best, self.clock)
+        if self.several_nodes:
+            plan, answer = spread(self.frame, schedule, self.best, self.clock)
             if plan is not None:
                 self.keep(plan)
-                return cp_model.FEASIBLE
-        tries = []
-        if self._served() >= schedule.served:
-            tries.append((settled, self._places(settled, schedule, aligned=True), False))
-        tries.append((self.frame, self._places(self.frame, schedule), True))
+            return answer
+        tries = [(self.frame, True)]
+        if self._served() >= schedule.served:  # services may stay where they are
+            tries.insert(0, (self.frame.settled(self.best), False))
         answer = cp_model.UNKNOWN
-        for frame, places, serve in tries:
-            if any(not found for found in places.values()) and not serve:
-                continue
+        for frame, serve in tries:
+            places = self._places(frame, schedule)
             model = IdentityModel(frame, places, must=True, serve=serve)
             if serve:
                 model.serve_at_least(schedule.served)
@@ -122,21 +176,17 @@ class Search:
             total += units.up(self.frame.missed(service)) * held
         return total
 
-    def _places(self, frame: Frame, schedule: Schedule, *, aligned: bool = False) -> Places:
+    def _places(self, frame: Frame, schedule: Schedule) -> Places:
         """Every block on which each scheduled work may run from its start."""
-        first_of, node_of = frame.problem.first_gpu_of, frame.problem.node_of
         places: dict[str, list[tuple[int, int]]] = {}
         for work in frame.works:
-            if work.name not in schedule.starts:
-                continue
-            pool, start = schedule.starts[work.name]
-            places[work.name] = [
-                (first, start)
-                for first, starts in frame.options(work)
-                if starts >> start & 1
-                and frame.pool_of[first] == pool
-                and not (aligned and (first - first_of[node_of[first]]) % work.gpus)
-            ]
+            if work.name in schedule.starts:
+                pool, start = schedule.starts[work.name]
+                places[work.name] = [
+                    (first, start)
+                    for first, starts in frame.options(work)
+                    if starts >> start & 1 and frame.pool_of[first] == pool
+                ]
         return places
 
     def repair(self, schedule: Schedule) -> None:

@@ -6,10 +6,10 @@ stays. Each window is a frame and solved as one (exact_search.py), so a gain is 
 What a window proves holds for the window only: the bound stays the whole frame's.
 """
 
+import math
 from collections.abc import Collection
 from random import Random
 
-from .exact_counts import CountsModel, start_words
 from .exact_frame import Frame, Work
 from .exact_search import Effort, Search
 from .plan import Assignment
@@ -17,7 +17,7 @@ from .plan import Assignment
 WIDTH = 64  # GPUs of a window
 MOST_WAITING = 48  # jobs without a place that a window may take in
 PATIENCE = 200  # windows in a row without a gain: the search ends
-EFFORT = Effort(counts=0.5, pack=0.5, repair=1.0, core=0.0, rounds=1, places=20_000)
+EFFORT = Effort(counts=2.0, rounds=2, places=20_000)
 
 
 class Windows:
@@ -45,10 +45,8 @@ class Windows:
             return False
         best = self.search.best
         frame = self.frame.narrow(best, rows, names)
-        window = Search(frame, best, float("inf"), self.search.clock, EFFORT)
-        counts = CountsModel(frame, start_words(frame))
-        counts.more_than(window.value)
-        window.run(counts, share=0.5)
+        window = Search(frame, best, math.inf, self.search.clock, EFFORT, improving=True)
+        window.by_nodes(share=0.5)
         return self.search.keep(window.best)
 
     def _rows(self) -> Collection[int]:
