@@ -20,9 +20,9 @@ from .exact_search import Search
 from .exact_solver import Clock
 from .explain import explain
 from .heuristic import Construction
-from .settings import Settings
 from .plan import Result, Status
 from .problem import Problem
+from .settings import Settings
 from .windows import Windows
 
 MOST_OPTIONS = 400_000  # jobs x rows: beyond it the whole frame is not put into one model
