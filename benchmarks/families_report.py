@@ -155,6 +155,15 @@ def _full(family: str, rows: Rows) -> Iterator[Floor]:
     loose = [row for row in rows if not row.tight]
     if loose:
         yield from _of_best(family, loose, "full", 0.97)
+    figures = [row.planners["full"] for row in rows]
+    given, taken = figures[0].limit, max(f.seconds for f in figures)
+    if given is not None:
+        asked, met = f"≤ {1.1 * given:g}", taken <= 1.1 * given
+        yield Floor("full: seconds taken, most", family, asked, f"{taken:.1f}", met)
+    if rows[0].gpus <= 8:
+        proved = sum(f.status == "optimal" for f in figures)
+        met, most = 2 * proved > len(rows), f"{proved} of {len(rows)}"
+        yield Floor("full: proven optimal", family, "most", most, met)
 
 
 def _at_least(

@@ -26,6 +26,7 @@ from .tables import Floor, Table, milliseconds, percent, times
 
 ROOT = Path(__file__).parents[1]
 MEGABYTE = 1 << 20
+MOST_GROWTH = 1.1  # "near-linear" in GPUs x jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class Measured:
     seconds: float
     again: float
     plain_seconds: float
-    value_of_plain: float
+    value_of_plain: float | None
     utilization: float
     plain_utilization: float
     broken: list[str]
@@ -121,7 +122,7 @@ def _measure(
         seconds=statistics.median(new),
         again=statistics.median(again),
         plain_seconds=statistics.median(plain),
-        value_of_plain=result.objective / worth if worth > 0 else float("nan"),
+        value_of_plain=result.objective / worth if worth > 0 else None,
         utilization=utilization(problem, result.plan),
         plain_utilization=utilization(problem, baseline),
         broken=[v.text for v in (*check(problem, result.plan), *check(problem, baseline))],
@@ -207,6 +208,11 @@ def floors(rows: Sequence[Measured]) -> list[Floor]:
         found.append(Floor("construction: ms", where, limit, milliseconds(row.seconds), met))
         if row.broken:
             found.append(Floor("plans legal", where, "0 broken", str(len(row.broken)), False))
+    for budgets, part in _parts(rows):
+        grown, where = growth(part, _seconds), "fleets, budgets" if budgets else "fleets"
+        met = grown <= MOST_GROWTH
+        asked = f"≤ {MOST_GROWTH}"
+        found.append(Floor("construction: growth", where, asked, f"{grown:.2f}", met))
     return found
 
 
@@ -214,10 +220,14 @@ def to_json(rows: Sequence[Measured]) -> dict[str, Any]:
     return {
         "rows": [asdict(row) for row in rows],
         "growth": {
-            ("budgets" if budgets else "no budgets"): growth(part, lambda row: row.seconds)
+            ("budgets" if budgets else "no budgets"): growth(part, _seconds)
             for budgets, part in _parts(rows)
         },
     }
+
+
+def _seconds(row: Measured) -> float:
+    return row.seconds
 
 
 def _parts(rows: Sequence[Measured]) -> list[tuple[bool, list[Measured]]]:
@@ -231,7 +241,7 @@ def _growth(rows: Sequence[Measured]) -> Table:
     lines = [
         (
             "yes" if budgets else "no",
-            f"{growth(part, lambda row: row.seconds):.2f}",
+            f"{growth(part, _seconds):.2f}",
             f"{growth(part, lambda row: row.again):.2f}",
             f"{growth(part, lambda row: row.plain_seconds):.2f}",
         )

@@ -1,5 +1,6 @@
 """The bench: its scenarios are what they claim, its figures are right, its tables tell them."""
 
+import argparse
 import json
 from itertools import islice
 from pathlib import Path
@@ -20,6 +21,7 @@ from benchmarks.planners import Answer, Planner, all_planners, baseline, publish
 from benchmarks.published import PUBLISHED
 from benchmarks.scenarios import FAMILIES, FITTING, candidate, family_problem, fits, fitting
 from benchmarks.tables import Table, milliseconds, put_into
+from config.launcher import main as launcher
 from tests.core.problems import job, problem, service
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -157,6 +159,13 @@ def test_growth_is_the_exponent_of_gpus_times_jobs() -> None:
     assert scale.to_json(rows)["growth"] == {"no budgets": pytest.approx(1.25)}
 
 
+def test_growth_beyond_linear_is_told() -> None:
+    for exponent, met in ((1.0, True), (1.3, False)):
+        rows = [_row(gpus, jobs, (gpus * jobs) ** exponent) for gpus, jobs in ((64, 9), (512, 99))]
+        (floor,) = [f for f in scale.floors(rows) if f.what == "construction: growth"]
+        assert (floor.met, floor.measured) == (met, f"{exponent:.2f}")
+
+
 def test_a_fleet_is_measured() -> None:
     sizes = (scale.Size(8, 20, 4, limit=1e-9), scale.Size(8, 40, 4, limit=1e9))
     rows = scale.measure_all(sizes, repeats=1, memory=False)
@@ -164,7 +173,8 @@ def test_a_fleet_is_measured() -> None:
         (8, False), (14, False), (64, False), (64, False), (64, True), (64, True),
     ]  # fmt: skip
     assert all(row.broken == [] and row.seconds > 0 and row.again > 0 for row in rows)
-    assert [floor.met for floor in scale.floors(rows)][2:] == [False, True, False, True]
+    times = [floor for floor in scale.floors(rows) if floor.what == "construction: ms"]
+    assert [floor.met for floor in times][2:] == [False, True, False, True]
     assert "64 GPUs x 40 jobs" in scale.tables(rows)[0].text()
 
 
@@ -244,6 +254,38 @@ def test_a_picture_shows_full_mode_where_it_was_measured() -> None:
     assert labels.count("full: 50.0%") == labels.count("full: 70.0%") == 7
     wide = float(root.get("width", "0"))
     assert all(float(text.get("x", "0")) < wide for text in root.iter(f"{SVG}text"))
+
+
+def test_full_mode_is_held_to_its_time_and_its_proofs() -> None:
+    def prover(status: str) -> Planner:
+        return Planner(
+            "full", lambda p: Answer(priority_first(p), None, 1e6, status), lambda p: 60, once=True
+        )
+
+    rows = [
+        measure(family_problem("mixed-control", n), Known(), [*_quick(), prover(status)], 1)
+        for n, status in enumerate(("optimal", "optimal", "feasible"))
+    ]
+    floors = {floor.what: floor for floor in families_report.floors(rows)}
+    assert (floors["full: proven optimal"].measured, floors["full: proven optimal"].met) == (
+        "2 of 3", True,
+    )  # fmt: skip
+    assert floors["full: seconds taken, most"].met
+
+
+def test_every_option_is_in_the_docs() -> None:
+    page = (Path(bench.__file__).parents[1] / "docs" / "benchmarks.md").read_text()
+    parser = argparse.ArgumentParser()
+    bench._measuring(parser)
+    options = {option for action in parser._actions for option in action.option_strings}
+    missing = {o for o in options - {"-h", "--help"} if f"`{o}" not in page and f"{o} " not in page}
+    assert missing == set()
+    assert all(f"./run bench {name}" in page for name in bench.COMMANDS if name != "all")
+
+
+def test_run_hands_its_arguments_to_the_bench() -> None:
+    options, rest = launcher._parse(["bench", "families", "--json", "x", "--help"])
+    assert (options.command, rest) == ("bench", ["families", "--json", "x", "--help"])
 
 
 def test_a_file_without_families_is_refused(
