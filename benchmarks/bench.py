@@ -12,6 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from allocator.core.problem import ProblemError
+
 from . import families, families_report, rolling, scale
 from .chart import draw
 from .judging import judge_at_hand
@@ -26,7 +28,9 @@ Part = tuple[list[Table], list[Floor], Any]  # what is printed, what was asked f
 
 def bench_families(options: argparse.Namespace) -> Part:
     found = families.scenarios(_directory(options), options.seeds, options.family or ())
-    problems = families.with_files(found, _numbers(options.bounds), _numbers(options.best))
+    problems = families.with_files(found, options.bounds, options.best)
+    if not problems:
+        raise ProblemError(f"{options.scenarios} holds no scenario of a published family.")
     planners = all_planners(options.full_seconds, options.workers)
     for planner in planners:  # what is loaded or compiled once is not a plan's time
         if problems and not planner.once:
@@ -75,8 +79,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not given or (given[0] not in (*COMMANDS, "-h", "--help")):
         given.insert(0, "all")
     options = _parser().parse_args(given)
-    if options.command == "plot":
-        return _plot(options)
+    try:
+        return _plot(options) if options.command == "plot" else _bench(options)
+    except ProblemError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
+
+
+def _bench(options: argparse.Namespace) -> int:
+    """Measure, tell; 1 if a plan is illegal, or if a figure is missed that must not be."""
     document: dict[str, Any] = {"machine": machine()}
     tables: dict[str, list[Table]] = {}
     floors: list[Floor] = []
@@ -107,12 +118,7 @@ def _tell(
 
 
 def _plot(options: argparse.Namespace) -> int:
-    rows = json.loads(options.file.read_text()).get("families")
-    if not rows:
-        told = f"{options.file} holds no families; make it with: ./run bench families --json FILE"
-        print(f"bench: {told}", file=sys.stderr)
-        return 2
-    options.out.write_text(draw(rows))
+    options.out.write_text(draw(options.rows))
     print(options.out)
     return 0
 
@@ -133,11 +139,6 @@ def _directory(options: argparse.Namespace) -> Path | None:
     return families.SCENARIOS if families.SCENARIOS.exists() else None
 
 
-def _numbers(file: Path | None) -> dict[str, float]:
-    """A JSON object of scenario names and values."""
-    return {} if file is None else {k: float(v) for k, v in json.loads(file.read_text()).items()}
-
-
 def _progress(text: str) -> None:
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
@@ -149,8 +150,8 @@ def _parser() -> argparse.ArgumentParser:
     for name, text in COMMANDS.items():
         command = commands.add_parser(name, help=text, description=f"{text}.")
         if name == "plot":
-            command.add_argument("file", type=Path)
-            command.add_argument("--out", type=Path, default=PICTURE)
+            command.add_argument("rows", type=_bench_file, metavar="FILE")
+            command.add_argument("--out", type=_to_write, default=PICTURE)
         else:
             _measuring(command)
     return parser
@@ -158,8 +159,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _measuring(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
-    add("--json", type=Path, metavar="FILE", help="write every figure there")
-    add("--page", type=Path, metavar="FILE", help="put tables between this page's bench marks")
+    add("--json", type=_to_write, metavar="FILE", help="write every figure there")
+    add(
+        "--page", type=_to_change, metavar="FILE", help="put tables between this page's bench marks"
+    )
     add("--markdown", action="store_true", help="print tables for a page")
     add("--repeats", type=_count, default=5, help="times are medians of these")
     add("--strict", action="store_true", help="fail if a figure asked for is missed")
@@ -167,9 +170,9 @@ def _measuring(command: argparse.ArgumentParser) -> None:
     add("--own", action="store_true", help="the bench's own scenarios")
     add("--seeds", type=_count, default=6, help="own scenarios per family")
     add("--family", action="append", choices=tuple(FAMILIES), help="only this one")
-    add("--bounds", type=Path, metavar="FILE", help="JSON {scenario: bound}")
-    add("--best", type=Path, metavar="FILE", help="JSON {scenario: best value}")
-    add("--full-seconds", type=float, default=0, help="full mode too, so long each")
+    add("--bounds", type=_numbers, default={}, metavar="FILE", help="JSON {scenario: bound}")
+    add("--best", type=_numbers, default={}, metavar="FILE", help="JSON {scenario: best value}")
+    add("--full-seconds", type=_seconds, default=0, help="full mode too, so long each")
     add("--workers", type=_count, default=2, help="full mode's")
     add("--weeks", type=_count, default=3, help="rolling: mean of so many weeks")
     add("--days", type=_count, default=7, help="rolling: days in a week")
@@ -179,6 +182,46 @@ def _count(value: str) -> int:
     if not value.isdigit() or int(value) < 1:
         raise argparse.ArgumentTypeError(f"{value!r} must be a whole number of 1 or more")
     return int(value)
+
+
+def _seconds(value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1
+    if not 0 <= seconds < 1e6:
+        raise argparse.ArgumentTypeError(f"{value!r} must be a number of seconds, 0 or more")
+    return seconds
+
+
+def _numbers(value: str) -> dict[str, float]:
+    """A JSON object of scenario names and values."""
+    try:
+        return {name: float(number) for name, number in json.loads(Path(value).read_text()).items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        told = f"{value} is no JSON object of scenario names and numbers"
+        raise argparse.ArgumentTypeError(told) from None
+
+
+def _bench_file(value: str) -> Any:
+    try:
+        return json.loads(Path(value).read_text())["families"]
+    except (OSError, ValueError, TypeError, KeyError):
+        told = f"{value} holds no families; make it with: ./run bench families --json FILE"
+        raise argparse.ArgumentTypeError(told) from None
+
+
+def _to_write(value: str) -> Path:
+    """Known before an hour of measuring rather than after."""
+    if not Path(value).parent.is_dir() or Path(value).is_dir():
+        raise argparse.ArgumentTypeError(f"{value} can't be written: name a file in a directory")
+    return Path(value)
+
+
+def _to_change(value: str) -> Path:
+    if not Path(value).is_file():
+        raise argparse.ArgumentTypeError(f"there is no page {value}")
+    return Path(value)
 
 
 def _directory_of(value: str) -> Path:

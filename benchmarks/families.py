@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from allocator.core.check import objective, utilization
-from allocator.core.problem import Problem
+from allocator.core.problem import Problem, ProblemError
 from allocator.core.scenario import parse_problem
 
 from .judging import SHARED, broken
@@ -73,10 +73,17 @@ def scenarios(
     expected = directory / "expected.json"
     known = json.loads(expected.read_text()) if expected.exists() else {}
     for file in sorted(directory.glob("*-*.json")):
-        problem = parse_problem(file.read_bytes())
+        problem = _read(file)
         if problem.family in PUBLISHED and (not only or problem.family in only):
             row = known.get(file.stem, {})
             yield problem, Known(row.get("bound"), row.get("bound_proven_tight", False))
+
+
+def _read(file: Path) -> Problem:
+    try:
+        return parse_problem(file.read_bytes())
+    except ProblemError as error:
+        raise ProblemError(f"{file}: {error}") from None
 
 
 def with_files(

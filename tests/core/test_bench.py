@@ -293,13 +293,35 @@ def test_a_file_without_families_is_refused(
 ) -> None:
     file = tmp_path / "empty.json"
     file.write_text("{}")
-    assert bench.main(["plot", str(file)]) == 2
+    with pytest.raises(SystemExit) as stop:
+        bench.main(["plot", str(file)])
+    assert stop.value.code == 2
     assert "holds no families" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("other-1.json", None, "holds no scenario of a published family"),
+        ("mixed-control-1.json", "{", "mixed-control-1.json: the file is not valid JSON"),
+    ],
+)
+def test_scenarios_that_are_none_are_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str | None, told: str
+) -> None:
+    small = json.dumps(problem(job("a")).to_dict())
+    (tmp_path / name).write_text(text or small)
+    assert bench.main(["families", "--scenarios", str(tmp_path)]) == 2
+    out, err = capsys.readouterr()
+    assert told in err
+    assert (out, err.count("\n")) == ("", 1)
+
+
+@pytest.mark.parametrize(
     "given", [["--repeats", "0"], ["nonsense"], ["families", "--family", "x"],
-              ["--scenarios", "/nowhere"], ["--weeks", "x"]],
+              ["--scenarios", "/nowhere"], ["--weeks", "x"], ["--bounds", __file__],
+              ["--best", "/nowhere"], ["--json", "/nowhere/x.json"], ["--page", "/nowhere"],
+              ["--full-seconds", "nan"], ["plot"]],
 )  # fmt: skip
 def test_wrong_arguments_are_refused(given: list[str]) -> None:
     with pytest.raises(SystemExit) as stop:
