@@ -25,9 +25,9 @@ from allocator import (
     turning,
 )
 from allocator.core.check import Violation, check, check_guard
-from allocator.core.items import Settings
 from allocator.core.plan import Result
 from allocator.core.problem import ProblemError
+from allocator.core.settings import Settings
 from allocator.core.solve import solve
 from allocator.models import AllocatorState, Cycle
 from clusters import services as clusters
@@ -38,7 +38,6 @@ from workloads.models import Holding, Run
 
 logger = logging.getLogger(__name__)
 
-PASSES = 20  # of improvement: a number and not a time, so that a cycle can be replayed exactly
 CLOCKS_APART = timedelta(minutes=1)  # what machines that keep the time may differ by
 ATTEMPTS = 3  # a commit is tried again when another one came between
 
@@ -175,7 +174,6 @@ def _solve(taken: snapshot.Snapshot) -> Result:
             taken.problem,
             mode="fast",
             seed=0,
-            iterations=PASSES,
             settings=Settings(preempted_percent=settings.PREEMPTION_CAP_PERCENT),
         )
     except Exception as error:

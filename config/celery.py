@@ -3,6 +3,7 @@
 import os
 
 from celery import Celery
+from celery.signals import worker_init
 
 from config import broker
 
@@ -13,3 +14,14 @@ app = Celery("allotment")
 # Both are lazy: nothing reads the settings until the app is used.
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
+
+
+@worker_init.connect
+def compile_planner(**_: object) -> None:
+    """Before it takes a task, so that none has to wait; its processes are copies of this one."""
+    from allocator.core.warm import CannotCompile, warm
+
+    try:
+        warm()
+    except CannotCompile as error:
+        raise SystemExit(str(error)) from error  # any other error would only be logged

@@ -1,5 +1,6 @@
 """All settings, flat, from the environment. `docs/settings.md` documents every variable."""
 
+import os
 import re
 from pathlib import Path
 
@@ -15,6 +16,9 @@ VERSION = re.findall(r"^## (\d+\.\d+\.\d+)", (BASE_DIR / "CHANGELOG.md").read_te
 # --- Where things are ---------------------------------------------------------------------------
 
 DATA_DIR = env.directory("DATA_DIR", BASE_DIR / ".data")
+# The planner's compiled code is kept beside its sources, else (in the image) with the data.
+if not os.access(BASE_DIR / "allocator" / "core" / "compiled", os.W_OK):
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(DATA_DIR / "compiled"))
 DATABASES = {"default": env.database("DATABASE_URL", f"sqlite:///{DATA_DIR / 'allotment.sqlite3'}")}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 WEB_PORT = env.integer("WEB_PORT", 8000, least=1, most=65535)

@@ -100,6 +100,8 @@ def test_a_half_made_environment_is_made_anew_and_a_whole_one_kept(
     monkeypatch.setattr(environment, "VENV", venv)
     monkeypatch.setattr(environment, "PYTHON", venv / "bin" / "python")
     monkeypatch.setattr(environment, "REQUIREMENTS", tmp_path)
+    warm = f"open({str(tmp_path / 'warm')!r}, 'a').write('.')"
+    monkeypatch.setattr(environment, "WARM", ("-c", warm))
     lock.write_text("# nothing yet\n")
     (venv / "bin").mkdir(parents=True)
     (venv / "bin" / "python").write_text("half")
@@ -112,6 +114,7 @@ def test_a_half_made_environment_is_made_anew_and_a_whole_one_kept(
     lock.write_text("# another lock file\n")
     environment.prepare(processes)
     assert not (venv / "mark").exists()
+    assert (tmp_path / "warm").read_text() == ".."  # once for each environment
 
 
 def test_two_set_ups_at_once_take_turns() -> None:

@@ -19,12 +19,13 @@ from .compiled.building import Course
 from .compiled.tables import Rows, Words
 from .filling import fill
 from .grid import Grid
-from .items import Item, Placed, Run, Settings, item_of, items_of, write_rest
+from .items import Item, Placed, Run, item_of, items_of, write_rest
 from .layout import Layout
 from .plan import Assignment, Preemption
 from .preempt import Preemptor
 from .problem import BatchJob, Problem
 from .serving import Services
+from .settings import Settings
 from .turns import Turn, Turns
 
 

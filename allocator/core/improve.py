@@ -13,7 +13,7 @@ import numpy as np
 from .bits import Busy, span
 from .compiled import building
 from .compiled import search as compiled
-from .compiled.tables import Fleet, Items, Rows, Search, Services, State
+from .compiled.tables import Desk, Fleet, Grid, Items, Room, Rows, Search, Services, State
 from .heuristic import Construction
 from .plan import Assignment
 from .problem import REST, Problem, RealtimeJob
@@ -53,6 +53,8 @@ class Improver:
         self.search = self._search()
         self.state = self._state(self.seed)
         self.known = self._known_orders()
+        self.room_grid = Grid._make(np.empty_like(words) for words in self.still.grid)
+        self.desk, self.room = self._desk(), _room(construction.layout.gpus)
 
     def run(self, passes: int) -> None:
         """So many passes more: known orders first, then moves on the order at hand."""
@@ -60,10 +62,10 @@ class Improver:
             return
         if self.iterations == 0:
             self._prepare()
-        known = self.known[self.iterations :]
         compiled.run(
             self.fleet, self.table, self.services, self.search,
-            self.still.grid, self.without.grid, self.state, passes, known, self.iterations,
+            self.still.grid, self.without.grid, self.room_grid, self.desk, self.room,
+            self.state, self.known, self.iterations, passes,
         )  # fmt: skip
         self.iterations += passes
 
@@ -170,6 +172,20 @@ class Improver:
             aside=np.zeros(1, np.bool_),
         )
 
+    def _desk(self) -> Desk:
+        n, search = len(self.rows), self.search
+        return Desk(
+            order=np.zeros(n, np.int64),
+            choice=np.zeros(n, np.int64),
+            start=np.zeros(n, np.int64),
+            first=np.zeros(n, np.int64),
+            used=np.zeros_like(search.begins),
+            tight=np.zeros(len(search.slack), np.uint64),
+            slack=np.zeros_like(search.slack),
+            given=np.zeros_like(search.floor),
+            serving=np.zeros_like(self.state.serving),
+        )
+
     def _known_orders(self) -> Rows:
         """By value, by density, by total value, by size and by age; none where budgets decide."""
         table, horizon = self.table, self.problem.horizon
@@ -204,6 +220,15 @@ def _kinds(table: Items) -> tuple[Rows, Rows, Rows]:
     sizes = np.bincount(kind, minlength=len(known))
     begins = np.cumsum(sizes) - sizes
     return kind, np.lexsort((table.order, kind)), begins
+
+
+def _room(gpus: int) -> Room:
+    return Room(
+        busy=np.zeros(gpus, np.uint64),
+        deadline=np.zeros(gpus, np.int64),
+        have=np.zeros(gpus, np.bool_),
+        due=np.zeros(65, np.int64),
+    )
 
 
 def _services(construction: Construction, movable: Sequence[RealtimeJob]) -> Services:

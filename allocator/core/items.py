@@ -14,13 +14,6 @@ from .realtime import Sets
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """What the construction may do; the defaults are the product's."""
-
-    preempted_percent: int = 5  # of a pool's GPUs, per timestep; always at least one block
-
-
-@dataclass(frozen=True, slots=True)
 class Item:
     """Something that waits for a block: `length` timesteps from `earliest` on."""
 

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 
 from .bits import Busy, lowest, span, starts_at, union
 from .grid import Grid
-from .items import Item, Run, Settings, allowed_starts
+from .items import Item, Run, allowed_starts
 from .plan import Preemption
+from .settings import Settings
 from .turns import Turns
 
 TRIES = 4  # timesteps looked at per job
@@ -112,6 +113,8 @@ class Preemptor:
         """Stop the victims at t, for the record and on the grid."""
         victims = [run for run in victims if run.until > max(t, run.protected)]
         seconds = self.grid.problem.timestep_seconds
+        names = {run.job.name for run in victims}  # stopped sooner than it was decided before
+        self.record = [stop for stop in self.record if stop.victim not in names]
         for run in victims:
             mine = theirs = None
             if run.job.funded:

@@ -116,7 +116,7 @@ def stack(roster: Roster, layout: Layout, busy: Words) -> Words | None:
     serving = np.zeros((len(roster.services), layout.gpus), np.uint64)
     fits = building.stack(
         layout.fleet, roster.owner, roster.needed, roster.pools,
-        roster.base, roster.base_needed, roster.base_service, busy, serving,
+        roster.base, roster.base_needed, roster.base_service, busy.copy(), serving,
     )  # fmt: skip
     return serving if fits else None
 

@@ -27,8 +27,8 @@ from .problem import FULL_SHARE, BudgetNode, Problem
 class Turn(IntEnum):
     """What a leaf's turn is for."""
 
-    WAITING = compiled.WAITING
-    RUNNING = compiled.RUNNING
+    WAITING = int(compiled.WAITING)
+    RUNNING = int(compiled.RUNNING)
 
 
 @dataclass(frozen=True)

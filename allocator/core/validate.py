@@ -3,6 +3,10 @@
 import math
 
 
+class CannotCompile(RuntimeError):
+    """The planner can't be compiled on this machine; the text says what to change."""
+
+
 class ProblemError(ValueError):
     """The planning problem is not usable; the message is one sentence that says what to change."""
 

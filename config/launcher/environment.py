@@ -17,6 +17,7 @@ from config.launcher.processes import ROOT, Processes
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 REQUIREMENTS = ROOT / "requirements"
+WARM = ("-m", "allocator.core.warm")
 
 
 def prepare(processes: Processes, *, dev: bool = False) -> None:
@@ -28,6 +29,7 @@ def prepare(processes: Processes, *, dev: bool = False) -> None:
             _install(processes, "base")
         if dev and not _done("dev"):
             _install(processes, "dev")
+        _compile(processes)
 
 
 def settings_variables() -> list[str]:
@@ -66,6 +68,19 @@ def _install(processes: Processes, name: str) -> None:
     with step(f"Installing {count} packages from requirements/{name}.txt"):
         processes.quietly(install, f"Installing requirements/{name}.txt failed", env=_inside())
     _stamp(name).write_text(_state(name))
+
+
+def _compile(processes: Processes) -> None:
+    """Compile the planner's inner loops, so that no request or worker has to wait for it."""
+    sources = sorted((ROOT / "allocator" / "core" / "compiled").glob("*.py"))
+    state = _state("base") + hashlib.sha256(b"".join(f.read_bytes() for f in sources)).hexdigest()
+    stamp = _stamp("planner")
+    if stamp.exists() and stamp.read_text() == state:
+        return
+    warm = [str(PYTHON), *WARM]
+    with step("Compiling the planner"):
+        processes.quietly(warm, "Compiling the planner failed")
+    stamp.write_text(state)
 
 
 def _inside() -> dict[str, str]:

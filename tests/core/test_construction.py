@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from allocator.core.check import check
-from allocator.core.items import Settings
+from allocator.core.settings import Settings
 from allocator.core.plan import Assignment, Result
 from allocator.core.problem import Drain, Node, Problem
 from allocator.core.solve import solve

@@ -7,24 +7,21 @@ notices a change in a function's own file but not in the files it calls.
 """
 
 import hashlib
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar, cast
+
+import numpy as np
+
+from ..validate import CannotCompile
 
 HERE = Path(__file__).parent
 F = TypeVar("F", bound=Callable[..., object])
 
 
-class CannotCompile(RuntimeError):
-    """The planner can't be compiled on this machine; the text says what to change."""
-
-
-def _cache() -> str:
-    """The folder for compiled code: $NUMBA_CACHE_DIR, else beside the sources."""
-    sources = b"".join(file.read_bytes() for file in sorted(HERE.glob("*.py")))
-    base = os.environ.get("NUMBA_CACHE_DIR") or str(HERE / "__pycache__")
-    return str(Path(base) / hashlib.sha256(sources).hexdigest()[:16])
+def number(value: int) -> int:
+    """A constant; for a plain one numba compiles its own version of each function it goes to."""
+    return cast(int, np.int64(value))
 
 
 try:
@@ -35,7 +32,15 @@ except ImportError as error:
         "requirements/base.txt on a 64-bit Linux with a CPU that numba supports."
     ) from error
 
-setattr(numba.config, "CACHE_DIR", _cache())  # noqa: B010  numba sets its own at run time
+
+def _cache() -> str:
+    """The folder for compiled code: in $NUMBA_CACHE_DIR, else beside the sources."""
+    sources = b"".join(file.read_bytes() for file in sorted(HERE.glob("*.py")))
+    base = getattr(numba.config, "CACHE_DIR", "") or str(HERE / "__pycache__")
+    return str(Path(base) / hashlib.sha256(sources).hexdigest()[:16])
+
+
+setattr(numba.config, "CACHE_DIR", _cache())  # noqa: B010  numba's own are made at run time
 
 
 def compiled(function: F) -> F:

@@ -11,7 +11,7 @@ import numpy as np
 from . import compiled
 from .blocks import earliest, free_starts, hold
 from .tables import Fleet, Grid, Items, Rows, Words
-from .turns import RUNNING, WAITING, Tree, close_turn, give, next_turn, open_turns
+from .turns import ONE_MORE, RUNNING, WAITING, Tree, close_turn, give, next_turn, open_turns
 from .words import ONE, ZERO, below, count, span
 
 DONE, RUN, FORCE = 0, 1, 2  # what `advance` came to
@@ -63,7 +63,7 @@ def enqueue(tree: Tree, items: Items, queue: Queue, i: int) -> None:
         at -= 1
     queue.items[at] = i
     queue.end[funded, leaf] += 1
-    open_turns(tree, leaf, WAITING, 1)
+    open_turns(tree, leaf, WAITING, ONE_MORE)
 
 
 @compiled
@@ -154,9 +154,9 @@ def hold_words(
     cells, first = 0, 0
     for g in range(len(words)):
         if words[g] != ZERO:
-            hold(fleet, taken, g, 1, words[g])
+            hold(fleet, taken, g, ONE_MORE, words[g])
             if both:
-                hold(fleet, wanted, g, 1, words[g])
+                hold(fleet, wanted, g, ONE_MORE, words[g])
             cells += count(words[g])
             first += 1 if words[g] & ONE else 0
     return cells, first
@@ -177,11 +177,10 @@ def stack(
     """All services in one corner: their positions by GPU, deepest first; False: no room.
 
     `base`: the GPUs that services hold now, each needed by its service in `base_needed`; `needed`
-    and `services` are the open positions, those needed longest first. `busy` words are not free;
-    the answer is written to `serving` [S, G].
+    and `services` are the open positions, those needed longest first. `busy` words are not free,
+    and are changed; the answer is written to `serving` [S, G], which is all 0 before.
     """
-    serving[:, :] = ZERO
-    words = busy.copy()
+    words = busy
     for position in range(len(base)):
         g = base[position]
         if words[g] & base_needed[position]:
@@ -190,9 +189,8 @@ def stack(
         serving[base_service[position], g] |= base_needed[position]
     for position in range(len(needed)):
         s, word, found = services[position], needed[position], -1
-        outside = fleet.outside[pools[s]]
         for g in range(len(words) - 1, -1, -1):
-            if not (words[g] & word) and outside[g] == ZERO:
+            if not (words[g] & word) and fleet.outside[pools[s], g] == ZERO:
                 found = g
                 break
         if found < 0:

@@ -5,24 +5,13 @@ the held GPUs that are taken away by u are at most cap times the timesteps until
 taken away at once is never more than the cap.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from . import compiled
-from .tables import Flags, Fleet, Rows, Services, Words
+from .tables import Fleet, Room, Services, Words
 from .words import ALL, ONE, ZERO, lowest
 
 NEVER = 64  # the deadline of a GPU that nobody else needs
-
-
-class Room(NamedTuple):
-    """Room to work in, for one service at a time."""
-
-    busy: Words  # [G]: when others need the GPU
-    deadline: Rows  # [G]: the first such timestep from now on
-    have: Flags  # [G]
-    due: Rows  # [65]: held GPUs by deadline
 
 
 @compiled
@@ -33,8 +22,9 @@ def move_aside(fleet: Fleet, services: Services, rows: Words, serving: Words, ro
     """
     for s in range(len(services.cap)):
         _clear(fleet, services, s, rows, room)
-        number, words = 0, serving[s]
-        words[:] = ZERO
+        number = 0
+        for g in range(len(rows)):
+            serving[s, g] = ZERO
         if services.starts[s]:
             number = _inherit(services, s, room)
         for t in range(fleet.horizon):
@@ -43,24 +33,25 @@ def move_aside(fleet: Fleet, services: Services, rows: Words, serving: Words, ro
                 return False
             for g in range(len(rows)):
                 if room.have[g]:
-                    words[g] |= ONE << np.uint64(t)
+                    serving[s, g] |= ONE << np.uint64(t)
         for g in range(len(rows)):
-            rows[g] |= words[g]
+            rows[g] |= serving[s, g]
     return True
 
 
 @compiled
 def _clear(fleet: Fleet, services: Services, s: int, rows: Words, room: Room) -> None:
     """What others need: until a service is served itself, it keeps what it holds now."""
-    outside = fleet.outside[services.pools[s]]
+    pools = services.pools[s]
     for g in range(len(rows)):
-        word = rows[g] | outside[g]
+        word = rows[g] | fleet.outside[pools, g]
         for other in range(s + 1, len(services.cap)):
             word |= services.held[other, g]
         room.busy[g] = word
         room.deadline[g] = lowest(word) if word else NEVER
         room.have[g] = False
-    room.due[:] = 0
+    for u in range(len(room.due)):
+        room.due[u] = 0
 
 
 @compiled

@@ -9,13 +9,14 @@ owed; one that is worth the same only moves the search on.
 
 import numpy as np
 
-from . import compiled
+from . import compiled, number
 from .blocks import best_block, hold, refill
-from .moving import Room, move_aside
-from .tables import Fleet, Grid, Items, Rows, Search, Services, State, Words
+from .moving import move_aside
+from .tables import Desk, Fleet, Grid, Items, Room, Rows, Search, Services, State, Words
 from .words import ONE, ZERO, lowest, shifts, span
 
-CONTACT, LOW, HIGH, APART = 0, 1, 2, 3  # how a place chooses among free blocks
+CONTACT, LOW, HIGH = number(0), number(1), number(2)  # how a place chooses among free blocks
+CHOICES, MOVES = number(3), number(8)
 SLACK = 1e-9  # past any error of summation, relative
 
 
@@ -80,67 +81,63 @@ def _tighten(slack: Rows, gpus: int, horizon: int, tight: Words) -> None:
 
 
 @compiled
-def place(
-    fleet: Fleet,
-    items: Items,
-    search: Search,
-    order: Rows,
-    choice: Rows,
-    aside: bool,
-    grid: Grid,
-    slack: Rows,
-    used: Rows,
-    tight: Words,
-    start: Rows,
-    first: Rows,
-) -> float:
-    """Put each item at its earliest start, in order; what the plan's jobs are worth."""
+def _start_over(fleet: Fleet, search: Search, desk: Desk) -> None:
+    for kind in range(len(desk.used)):
+        desk.used[kind] = 0
+    for d in range(len(desk.tight)):
+        desk.tight[d] = ZERO
+        for t in range(fleet.horizon):
+            desk.slack[d, t] = search.slack[d, t]
+
+
+@compiled
+def place(fleet: Fleet, items: Items, search: Search, aside: bool, grid: Grid, desk: Desk) -> float:
+    """Put each item at its earliest start, in the desk's order; what the plan's jobs are worth."""
     value = 0.0
-    used[:] = 0
-    tight[:] = ZERO
-    slack[:, :] = search.slack
-    for place_ in range(len(order)):
-        kind = order[place_]
-        i = search.members[search.begins[kind] + used[kind]]
-        used[kind] += 1
-        start[i] = -1
+    _start_over(fleet, search, desk)
+    for at in range(len(desk.order)):
+        kind = desk.order[at]
+        i = search.members[search.begins[kind] + desk.used[kind]]
+        desk.used[kind] += 1
+        desk.start[i] = -1
         if items.allowed[i] == ZERO:
             continue
         gpus = items.gpus[i]
         if aside:
-            _tighten(slack, gpus, fleet.horizon, tight)
-        found = _free(fleet, search, grid, items, i, tight)
+            _tighten(desk.slack, gpus, fleet.horizon, desk.tight)
+        found = _free(fleet, search, grid, items, i, desk.tight)
         if found == ZERO:
             continue
         t = lowest(found)
         end = min(t + items.length[i], fleet.horizon)
         word = span(t, end)
-        b = _choose(fleet, grid, items.size[i], t, word, choice[place_])
+        b = _choose(fleet, grid, items.size[i], t, word, desk.choice[at])
         hold(fleet, grid, b, gpus, word)
-        start[i], first[i] = t, b
+        desk.start[i], desk.first[i] = t, b
         if aside:
             for u in range(t, end):
-                slack[search.domain[b], u] -= gpus
+                desk.slack[search.domain[b], u] -= gpus
         value += items.value[i] * gpus * (search.worth[end] - search.worth[t])
     return value
 
 
 @compiled
-def keeps(fleet: Fleet, items: Items, search: Search, start: Rows, given: Rows) -> bool:
+def keeps(fleet: Fleet, items: Items, search: Search, desk: Desk) -> bool:
     """Whether every leaf has what it is owed in every prefix."""
-    if len(search.floor) == 0:
-        return True
-    given[:, :] = 0
-    for i in range(len(start)):
-        if start[i] >= 0 and search.group[i] >= 0:
-            given[search.group[i], start[i]] += items.gpus[i]
-            end = start[i] + items.length[i]
-            if end < fleet.horizon:
-                given[search.group[i], end] -= items.gpus[i]
-    for row in range(len(search.floor)):
+    rows, horizon = len(search.floor), fleet.horizon
+    for row in range(rows):
+        for t in range(horizon):
+            desk.given[row, t] = 0
+    for i in range(len(desk.start)):
+        row, start = search.group[i], desk.start[i]
+        if start >= 0 and row >= 0:
+            desk.given[row, start] += items.gpus[i]
+            if start + items.length[i] < horizon:
+                desk.given[row, start + items.length[i]] -= items.gpus[i]
+    for row in range(rows):
         held, total = 0, 0
-        for t in range(fleet.horizon):
-            held += given[row, t]
+        for t in range(horizon):
+            held += desk.given[row, t]
             total += held
             if total < search.floor[row, t]:
                 return False
@@ -151,13 +148,13 @@ def keeps(fleet: Fleet, items: Items, search: Search, start: Rows, given: Rows) 
 def _move(state: State, search: Search, order: Rows, choice: Rows) -> None:
     """One to three places moved or exchanged, or their choice changed; funded work in front."""
     n = len(order)
-    for _ in range(1 + _random(state, 3)):
+    for _ in range(1 + _random(state, CHOICES)):
         a = _random(state, n)
         low, high = (0, search.funded) if a < search.funded else (search.funded, n)
         b = low + _random(state, high - low)
-        what = _random(state, 8)
+        what = _random(state, MOVES)
         if what == 7:
-            choice[a] = _random(state, 3)
+            choice[a] = _random(state, CHOICES)
         elif what < 3:
             order[a], order[b] = order[b], order[a]
             choice[a], choice[b] = choice[b], choice[a]
@@ -170,6 +167,31 @@ def _move(state: State, search: Search, order: Rows, choice: Rows) -> None:
 
 
 @compiled
+def _pick(search: Search, state: State, desk: Desk, known: Rows, number: int) -> None:
+    """The next order to try: a known one, or moves on the order at hand."""
+    for at in range(len(desk.order)):
+        if number < len(known):
+            desk.order[at], desk.choice[at] = known[number, at], CONTACT
+        else:
+            desk.order[at], desk.choice[at] = state.order[at], state.choice[at]
+    if number >= len(known):
+        _move(state, search, desk.order, desk.choice)
+
+
+@compiled
+def _keep(state: State, desk: Desk, value: float, aside: bool) -> None:
+    """The best plan so far."""
+    state.value[1] = value
+    for i in range(len(desk.start)):
+        state.start[i], state.first[i] = desk.start[i], desk.first[i]
+    state.aside[0] = aside
+    if aside:
+        for s in range(len(desk.serving)):
+            for g in range(desk.serving.shape[1]):
+                state.serving[s, g] = desk.serving[s, g]
+
+
+@compiled
 def run(
     fleet: Fleet,
     items: Items,
@@ -177,56 +199,31 @@ def run(
     search: Search,
     still: Grid,
     without: Grid,
+    grid: Grid,
+    desk: Desk,
+    room: Room,
     state: State,
-    passes: int,
     known: Rows,
     done: int,
+    passes: int,
 ) -> None:
-    """So many passes; first the orders of `known` [m, n], then moves on the order at hand.
-
-    `done` passes were made before.
+    """So many passes, after `done`: first the orders of `known` [m, n], then moves.
 
     `still`: the grid with services where the construction put them; `without`: without those that
-    may move aside.
+    may move aside; `grid`: room for a pass.
     """
-    n, gpus = len(state.order), len(still.rows)
-    order, choice = np.empty(n, np.int64), np.empty(n, np.int64)
-    start, first = np.empty(n, np.int64), np.empty(n, np.int64)
-    used, tight = np.zeros(len(search.begins), np.int64), np.empty(len(search.slack), np.uint64)
-    slack, given = np.empty_like(search.slack), np.empty_like(search.floor)
-    serving = np.zeros_like(state.serving)
-    grid = Grid(np.empty(gpus, np.uint64), np.empty_like(still.blocks), np.empty(gpus, np.uint64))
-    room = Room(
-        np.empty(gpus, np.uint64),
-        np.empty(gpus, np.int64),
-        np.empty(gpus, np.bool_),
-        np.empty(65, np.int64),
-    )
-    for number in range(passes):
-        aside = search.moves and (done + number) % 4 != 0
-        if number < len(known):
-            order[:] = known[number]
-            choice[:] = CONTACT
-        else:
-            order[:] = state.order
-            choice[:] = state.choice
-            _move(state, search, order, choice)
+    for turn in range(done, done + passes):
+        aside = search.moves and turn % 4 != 0
+        _pick(search, state, desk, known, turn)
         refill(fleet, without if aside else still, grid)
-        value = place(
-            fleet, items, search, order, choice, aside, grid, slack, used, tight, start, first
-        )
+        value = place(fleet, items, search, aside, grid, desk)
         near = SLACK * max(1.0, abs(state.value[1]))
-        if value < state.value[0] - near or not keeps(fleet, items, search, start, given):
+        if value < state.value[0] - near or not keeps(fleet, items, search, desk):
             continue
-        if aside and not move_aside(fleet, services, grid.rows, serving, room):
+        if aside and not move_aside(fleet, services, grid.rows, desk.serving, room):
             continue
         state.value[0] = max(value, state.value[0])
-        state.order[:] = order
-        state.choice[:] = choice
+        for at in range(len(desk.order)):
+            state.order[at], state.choice[at] = desk.order[at], desk.choice[at]
         if value > state.value[1] + near:
-            state.value[1] = value
-            state.start[:] = start
-            state.first[:] = first
-            state.aside[0] = aside
-            if aside:
-                state.serving[:, :] = serving
+            _keep(state, desk, value, aside)

@@ -80,6 +80,29 @@ class Search(NamedTuple):
     moves: bool  # whether services may move aside
 
 
+class Desk(NamedTuple):
+    """Room for one pass, made once: compiled code makes no arrays of its own."""
+
+    order: Rows  # [n]
+    choice: Rows  # [n]
+    start: Rows  # [n]
+    first: Rows  # [n]
+    used: Rows  # [C]
+    tight: Words  # [D]
+    slack: Rows  # [D, H]
+    given: Rows  # [L, H]
+    serving: Words  # [S, G]
+
+
+class Room(NamedTuple):
+    """Room for one service at a time to move aside."""
+
+    busy: Words  # [G]: when others need the GPU
+    deadline: Rows  # [G]: the first such timestep from now on
+    have: Flags  # [G]
+    due: Rows  # [65]: held GPUs by deadline
+
+
 class State(NamedTuple):
     """Where the search is; changed in place, so that it can be stopped and go on."""
 

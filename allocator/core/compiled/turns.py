@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import compiled
+from . import compiled, number
 from .tables import Flags, Rows
 from .words import ONE
 
-ROOT = 0
-WAITING, RUNNING = 0, 1
+ROOT, NONE, ONE_MORE = number(0), number(-1), number(1)
+WAITING, RUNNING = number(0), number(1)
 STAY, WAIT = 10, 11  # the stay bonus as a ratio: 11 / 10 of the level fair share
 HALF = np.uint64(32)
 LOW = (ONE << HALF) - ONE
@@ -150,7 +150,7 @@ def _stays(tree: Tree, run: int, wait: int) -> bool:
 @compiled
 def next_turn(tree: Tree) -> tuple[int, int]:
     """(leaf, what for) of the most under-served leaf that wants a turn; (-1, 0): all had theirs."""
-    at, turn = ROOT, -1
+    at, turn = ROOT, NONE
     while tree.many[at] > 0:
         if turn >= 0:
             child = _top(tree, at, turn)

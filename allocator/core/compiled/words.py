@@ -52,9 +52,11 @@ def shifts(
 
     Always six, so that a loop over words has no branch and is turned into vector instructions.
     """
-    found, wide, length = np.zeros(6, np.uint64), 1, min(length, 64)
-    for i in range(6):
-        step = min(wide, length - wide)
-        found[i] = np.uint64(step)
-        wide += step
-    return found[0], found[1], found[2], found[3], found[4], found[5]
+    left = min(length, 64) - 1  # bits that are not covered yet; each shift may double what is
+    a = min(left, 1)
+    b = min(left - a, 2)
+    c = min(left - a - b, 4)
+    d = min(left - a - b - c, 8)
+    e = min(left - a - b - c - d, 16)
+    f = left - a - b - c - d - e
+    return np.uint64(a), np.uint64(b), np.uint64(c), np.uint64(d), np.uint64(e), np.uint64(f)

@@ -1,0 +1,125 @@
+"""Compile the planner: `python -m allocator.core.warm`, once per machine and version.
+
+Plans small problems that between them reach every compiled function, so that no later call has to
+compile anything: at set-up, or when a worker starts, never in a request.
+"""
+
+import sys
+import time
+
+from .problem import BatchJob, BudgetNode, Drain, Kind, Node, Problem, RealtimeJob, Running
+from .solve import solve
+from .validate import CannotCompile
+
+
+def warm() -> float:
+    """Compile what is not on disk yet and load the rest; returns the seconds it took.
+
+    Raises `CannotCompile` with one sentence where this machine can't.
+    """
+    began = time.perf_counter()
+    try:
+        for problem in (_busy(), _calm(), _contested(stopped=True), _contested(stopped=False)):
+            len(solve(problem, iterations=40).reasons)
+    except CannotCompile:
+        raise
+    except Exception as error:  # numba's own errors are many and long
+        first = str(error).strip().splitlines()[0] if str(error).strip() else ""
+        raise CannotCompile(
+            f"The planner can't be compiled on this machine ({type(error).__name__}: {first}): "
+            "set NUMBA_CACHE_DIR to a folder that can be written to, or use another CPU."
+        ) from error
+    return time.perf_counter() - began
+
+
+def _busy() -> Problem:
+    """Budgets, runs that may be stopped, a drain, held GPUs, services in each other's way."""
+    leaf, other = "org/a", "org/b"
+    return Problem(
+        name="warm",
+        horizon=8,
+        timestep_minutes=30,
+        nodes=(Node("n0", 8), Node("n1", 8)),
+        jobs=(
+            RealtimeJob("s0", 5, (2, 2, 3, 3, 2, 2, 2, 2), 1, held=(6, 7), budget=leaf),
+            RealtimeJob("s1", 5, (1,) * 8, 1, held=(5,), budget=other, funded=False),
+            _job("run", 4, 6, leaf, running=Running(0, 6, 0), funded=False),
+            _job("kept", 1, 6, leaf, running=Running(4, 6, 2)),
+            *(_job(f"j{i}", 1 << i % 4, 2 + i % 3, (leaf, other)[i % 2]) for i in range(12)),
+        ),
+        drains=(Drain("n1", 6, 8),),
+        budgets=(
+            BudgetNode("org", None, 100_000, 0),
+            BudgetNode(leaf, "org", 50_000, 1000),
+            BudgetNode(other, "org", 50_000, 0),
+        ),
+        overrun=True,
+    )
+
+
+def _calm() -> Problem:
+    """No budgets; services stack and move aside."""
+    return Problem(
+        name="warm",
+        horizon=8,
+        timestep_minutes=60,
+        nodes=(Node("n0", 8),),
+        jobs=(
+            RealtimeJob("s", 5, (1, 1, 2, 2, 1, 1, 1, 1), 1),
+            *(_job(f"j{i}", 1 << i % 3, 2 + i % 3, None, priority=1 + i % 5) for i in range(9)),
+        ),
+    )
+
+
+def _contested(*, stopped: bool) -> Problem:
+    """A large job stops a run of a less entitled budget, or the gap until its start is filled."""
+    running = _job("stopped", 8, 6, "org/a", running=Running(0, 6, 0))
+    filler = _job("filler", 4, 8, "org/a", minimum=2)
+    return Problem(
+        name="warm",
+        horizon=16,
+        timestep_minutes=30,
+        nodes=(Node("n0", 8), Node("n1", 8)),
+        jobs=(
+            running if stopped else filler,
+            _job("kept", 8, 4, "org/a", running=Running(8, 4, 4)),
+            _job("large", 16, 6, "org/b", priority=9),
+        ),
+        budgets=(
+            BudgetNode("org", None, 100_000, 0),
+            BudgetNode("org/a", "org", 50_000, 10**6),
+            BudgetNode("org/b", "org", 50_000, 0),
+        ),
+        overrun=True,
+    )
+
+
+def _job(
+    name: str,
+    gpus: int,
+    duration: int,
+    budget: str | None,
+    *,
+    priority: float = 1,
+    funded: bool = True,
+    running: Running | None = None,
+    minimum: int | None = None,
+) -> BatchJob:
+    return BatchJob(
+        name=name,
+        kind=Kind.TRAINING,
+        priority=priority,
+        gpus=gpus,
+        duration=duration,
+        budget=budget,
+        funded=funded,
+        running=running,
+        minimum=minimum,
+    )
+
+
+if __name__ == "__main__":
+    try:
+        warm()
+    except CannotCompile as error:
+        sys.exit(str(error))
