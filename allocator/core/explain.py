@@ -5,140 +5,24 @@ from dataclasses import replace
 
 import numpy as np
 
-from .bits import Busy, span, union
-from .compiled.tables import Words
+from .bits import Busy, span
+from .compiled import explaining as compiled
+from .compiled.explaining import Told
+from .compiled.tables import Rows, Words
 from .heuristic import Construction
-from .items import Item, allowed_starts
-from .layout import Layout
-from .plan import Assignment, Plan, Reason, Reasons, Rule
+from .plan import Plan, Reason, Reasons, Rule
 from .problem import REST
-from .realtime import Sets, words_of
+from .realtime import words_of
 
-
-class Explainer:
-    """Reasons for one plan; assignments come in the order in which they were decided."""
-
-    def __init__(self, construction: Construction, plan: Plan) -> None:
-        self.problem = construction.problem
-        self.layout: Layout = construction.layout
-        self.assignments = assignments = plan.assignments
-        self.place = {a.job: i for i, a in enumerate(assignments)}
-        self.runs = {job.name for job in self.problem.batch if job.running is not None}
-        self._service_words = self._words_of_services(plan.realtime)
-        self.still = self._still(self.layout.drained)
-        none = np.zeros_like(self.layout.drained)
-        self.undrained = self._still(none) if self.problem.drains else self.still
-        self.final = Busy(self.layout, self.still.rows)
-        for a in assignments:
-            self.final.hold(a.first_gpu, a.gpus, span(a.start, a.end))
-        self._table = np.array(
-            [(a.first_gpu, a.first_gpu + a.gpus, a.start, a.end) for a in assignments] or [(0,) * 4]
-        )
-
-    def _words_of_services(self, realtime: Mapping[str, Sets]) -> dict[str, Words]:
-        """Per service: the word of timesteps in which it holds each GPU."""
-        services = {}
-        for name, sets in realtime.items():
-            services[name] = np.zeros_like(self.layout.drained)
-            for gpu, word in words_of(sets).items():
-                services[name][gpu] = word
-        return services
-
-    def _still(self, drained: Words) -> Busy:
-        """What no waiting job changes: drains, real time and what already runs."""
-        rows = drained.copy()
-        for words in self._service_words.values():
-            rows |= words
-        for a in self.assignments:
-            if a.job in self.runs:
-                rows[a.first_gpu : a.first_gpu + a.gpus] |= np.uint64(span(a.start, a.end))
-        return Busy(self.layout, rows)
-
-    def reason(self, item: Item) -> Reason:
-        """The binding rule of one item, and its start."""
-        at = self.place.get(item.name)
-        own = None if at is None else self.assignments[at]
-        start = None if own is None else own.start
-        if start == 0:
-            return Reason(item.name, Rule.STARTS_NOW, item.gpus, 0)
-        if start == item.earliest:
-            return Reason(item.name, Rule.ARRIVAL, item.gpus, start)
-        if not allowed_starts(self.problem, item):
-            return Reason(item.name, Rule.BEYOND_HORIZON, item.gpus, None)
-        behind = self._behind(item, own, len(self.assignments) if at is None else at)
-        if not self._could_start(self.still, item, item.pools):
-            if self.undrained is not self.still and self._could_start(
-                self.undrained, item, item.pools
-            ):
-                node = self._drained_node(item)
-                return Reason(item.name, Rule.DRAINING, item.gpus, start, behind, node)
-            return Reason(item.name, Rule.NO_BLOCK, item.gpus, start, behind)
-        pools = self._open_pools(item)
-        if pools:
-            return Reason(item.name, Rule.POOL, item.gpus, start, behind, pools=pools)
-        rule = Rule.BEHIND
-        if not item.funded and any(self._funded(name) for name in behind):
-            rule = Rule.UNFUNDED_BEHIND
-        return Reason(item.name, rule, item.gpus, start, behind)
-
-    def _funded(self, name: str) -> bool:
-        return self.problem.by_name[name.removesuffix(REST)].funded
-
-    def _window(self, item: Item) -> int:
-        return span(item.earliest, min(item.earliest + item.length, self.layout.horizon))
-
-    def _could_start(self, busy: Busy, item: Item, pools: tuple[str, ...]) -> bool:
-        """Whether some block is free from the item's earliest timestep on."""
-        return bool((self._in_the_way(busy, item, pools) == 0).any())
-
-    def _in_the_way(self, busy: Busy, item: Item, pools: tuple[str, ...]) -> Words:
-        words = busy.block_words(item.gpus) & np.uint64(self._window(item))
-        if pools:
-            words = words | self.layout.outside(pools)
-        return words
-
-    def _open_pools(self, item: Item) -> tuple[str, ...]:
-        """Pools the item did not ask for in which it could start at once."""
-        if not item.pools:
-            return ()
-        free = np.flatnonzero(self._in_the_way(self.final, item, ()) == 0)
-        pools = {self.layout.pool_of[first] for first in free.tolist()}
-        return tuple(sorted(pools - set(item.pools)))
-
-    def _nearest_block(self, busy: Busy, item: Item) -> int | None:
-        """The block with the fewest busy timesteps in the item's window."""
-        legal = self.layout.wall(item.gpus) == 0
-        if item.pools:
-            legal = legal & (self.layout.outside(item.pools) == 0)
-        if not legal.any():
-            return None
-        counts = np.bitwise_count(self._in_the_way(busy, item, ())).astype(np.int64)
-        return int(np.argmin(np.where(legal, counts, 65)))
-
-    def _behind(self, item: Item, own: Assignment | None, before: int) -> tuple[str, ...]:
-        """Jobs decided before that hold the item's block between its earliest and its start."""
-        first = own.first_gpu if own is not None else self._nearest_block(self.final, item)
-        if first is None:
-            return ()
-        last, since = first + item.gpus, item.earliest
-        until = own.start if own is not None else since + item.length
-        low, high, start, end = self._table[:before].T
-        hit = np.flatnonzero((low < last) & (first < high) & (start < until) & (since < end))
-        names = {self.assignments[i].job for i in hit.tolist()}
-        window = span(since, min(until, self.layout.horizon))
-        for name, words in self._service_words.items():
-            if union(words[first:last]) & window:
-                names.add(name)
-        return tuple(sorted(names))
-
-    def _drained_node(self, item: Item) -> str | None:
-        """A drained node on a block the item could otherwise start on."""
-        free = self._in_the_way(self.undrained, item, item.pools) == 0
-        for first in np.flatnonzero(free).tolist():
-            for gpu in range(first, first + item.gpus):
-                if int(self.layout.drained[gpu]) & self._window(item):
-                    return self.problem.nodes[self.problem.node_of[gpu]].name
-        return None
+RULES = {
+    compiled.NOW: Rule.STARTS_NOW,
+    compiled.ARRIVAL: Rule.ARRIVAL,
+    compiled.BEYOND: Rule.BEYOND_HORIZON,
+    compiled.NO_BLOCK: Rule.NO_BLOCK,
+    compiled.DRAINING: Rule.DRAINING,
+    compiled.POOL: Rule.POOL,
+    compiled.BEHIND: Rule.BEHIND,
+}
 
 
 def explain(construction: Construction, plan: Plan) -> Reasons:
@@ -148,11 +32,124 @@ def explain(construction: Construction, plan: Plan) -> Reasons:
     """
 
     def told() -> Iterator[Reason]:
-        explainer = Explainer(construction, plan)
-        for item in construction.items:
-            yield _as_promised(explainer.reason(item), construction.promised)
+        for reason in Explainer(construction, plan).reasons():
+            yield _as_promised(reason, construction.promised)
 
     return Reasons(told)
+
+
+class Explainer:
+    """Reasons for one plan; its assignments come in the order in which they were decided."""
+
+    def __init__(self, construction: Construction, plan: Plan) -> None:
+        self.construction, self.problem = construction, construction.problem
+        self.layout = construction.layout
+        self.assignments = plan.assignments
+        self.rows: Rows = construction.turned
+        self.names = [construction.name(i) for i in self.rows.tolist()]
+        self.services = list(plan.realtime)
+        self.serving = self._serving(plan)
+        self.plan = self._table()
+        self.position = self._positions()
+
+    def reasons(self) -> Iterator[Reason]:
+        """One for each item, in the order of their turns."""
+        told = self._tell()
+        table, rows = self.construction.table, self.rows
+        columns = (
+            *(told.rule, told.node, told.begins[:-1], told.begins[1:]),
+            *(table.gpus[rows], table.funded[rows], self.position),
+        )
+        listed = zip(*(column.tolist() for column in columns), strict=True)
+        holders = [a.job for a in self.assignments] + self.services
+        behind = told.behind.tolist()
+        for n, (rule, node, begin, end, gpus, funded, at) in enumerate(listed):
+            yield Reason(
+                job=self.names[n],
+                rule=self._rule(
+                    rule, funded, names := sorted(holders[j] for j in behind[begin:end])
+                ),
+                gpus=gpus,
+                start=None if at < 0 else self.assignments[at].start,
+                behind=tuple(names),
+                node=self.problem.nodes[node].name if rule == compiled.DRAINING else None,
+                pools=self._pools(told, n) if rule == compiled.POOL else (),
+            )
+
+    def _rule(self, rule: int, funded: bool, behind: list[str]) -> Rule:
+        if rule != compiled.BEHIND or funded:
+            return RULES[rule]
+        jobs = self.problem.by_name
+        unfunded = any(jobs[name.removesuffix(REST)].funded for name in behind)
+        return Rule.UNFUNDED_BEHIND if unfunded else Rule.BEHIND
+
+    def _pools(self, told: Told, n: int) -> tuple[str, ...]:
+        """Pools the item did not ask for in which it could start at once."""
+        return tuple(
+            pool for pool, here in zip(self.layout.pool_gpus, told.pools[n], strict=True) if here
+        )
+
+    def _tell(self) -> Told:
+        """Ask once, and again with more room where the answer is longer than was thought."""
+        layout, drains = self.layout, bool(self.problem.drains)
+        still = self._still(layout.drained)
+        undrained = self._still(np.zeros_like(layout.drained)) if drains else still
+        final = still.copy()
+        for a in self.assignments:
+            final.hold(a.first_gpu, a.gpus, span(a.start, a.end))
+        room = 8 * len(self.rows) + 64
+        while True:
+            told = self._room(room)
+            compiled.tell(
+                layout.fleet, self.construction.table, self.rows, self.position, self.plan,
+                layout.domain, layout.drained, still.grid, undrained.grid, final.grid, drains, told,
+            )  # fmt: skip
+            needed = int(told.begins[-1])
+            if needed <= room:
+                return told
+            room = needed
+
+    def _room(self, behind: int) -> Told:
+        n = len(self.rows)
+        return Told(
+            rule=np.zeros(n, np.int64),
+            node=np.zeros(n, np.int64),
+            pools=np.zeros((n, len(self.layout.pool_gpus)), np.bool_),
+            behind=np.zeros(behind, np.int64),
+            begins=np.zeros(n + 1, np.int64),
+            seen=np.full(len(self.assignments) + len(self.services), -1, np.int64),
+        )
+
+    def _serving(self, plan: Plan) -> Words:
+        """Per service: the word of timesteps in which it holds each GPU."""
+        serving = np.zeros((len(self.services), self.layout.gpus), np.uint64)
+        for s, name in enumerate(self.services):
+            for gpu, word in words_of(plan.realtime[name]).items():
+                serving[s, gpu] = word
+        return serving
+
+    def _table(self) -> compiled.Plan:
+        boxes = [(a.first_gpu, a.gpus, a.start, a.end) for a in self.assignments]
+        first, gpus, start, end = np.array(boxes, np.int64).reshape(-1, 4).T.copy()
+        table = compiled.Plan(
+            *(first, gpus, start, end, self.serving, np.zeros(int(gpus.sum()), np.int64)),
+            begins=np.zeros(self.layout.gpus + 1, np.int64),
+        )
+        compiled.list_by_gpu(table)
+        return table
+
+    def _positions(self) -> Rows:
+        place = {a.job: at for at, a in enumerate(self.assignments)}
+        return np.array([place.get(name, -1) for name in self.names], np.int64)
+
+    def _still(self, drained: Words) -> Busy:
+        """What no waiting job changes: drains, real time and what already runs."""
+        rows = drained | np.bitwise_or.reduce(self.serving, axis=0, initial=np.uint64(0))
+        runs = {job.name for job in self.problem.batch if job.running is not None}
+        for a in self.assignments:
+            if a.job in runs:
+                rows[a.first_gpu : a.first_gpu + a.gpus] |= np.uint64(span(a.start, a.end))
+        return Busy(self.layout, rows)
 
 
 def _as_promised(reason: Reason, promised: Mapping[str, int]) -> Reason:

@@ -127,7 +127,6 @@ class Improver:
     def _search(self) -> Search:
         kind, members, begins = _kinds(self.table)
         guard = Guard(self.construction)
-        slack, domain = self._slack()
         return Search(
             kind=kind,
             members=members,
@@ -136,23 +135,22 @@ class Improver:
             worth=self.worth,
             floor=guard.floor(self.fixed),
             group=guard.groups(self.table),
-            slack=slack,
-            domain=domain,
+            slack=self._slack(),
+            domain=self.construction.layout.domain,
             moves=bool(self.movable),
         )
 
-    def _slack(self) -> tuple[Rows, Rows]:
+    def _slack(self) -> Rows:
         """Per pool and timestep: cells that are free for jobs beside the movable services."""
         layout, horizon = self.construction.layout, self.problem.horizon
         pools = {pool: d for d, pool in enumerate(layout.pool_gpus)}
-        domain = np.array([pools[pool] for pool in layout.pool_of], np.int64)
         shifts = np.arange(horizon, dtype=np.uint64)
         free = 1 - ((self.without.rows[:, None] >> shifts) & np.uint64(1)).astype(np.int64)
         slack = np.zeros((len(pools), horizon), np.int64)
-        np.add.at(slack, domain, free)
+        np.add.at(slack, layout.domain, free)
         for s, service in enumerate(self.movable):
             slack[pools[(service.pools or tuple(pools))[0]]] -= self.services.counts[s]
-        return slack, domain
+        return slack
 
     def _state(self, seed: int) -> State:
         course, horizon = self.construction.course, self.problem.horizon

@@ -30,7 +30,8 @@ class Layout:
     pools_index: dict[Pools, int]  # acceptable pools -> row of fleet.outside
     drained: Words
     pool_of: tuple[str, ...]  # per GPU
-    pool_gpus: dict[str, int]
+    pool_gpus: dict[str, int]  # by name
+    domain: Rows  # per GPU: the place of its pool in pool_gpus
     healthy: tuple[int, ...]  # GPUs that are not drained, per timestep
 
     @property
@@ -59,6 +60,7 @@ def lay_out(problem: Problem) -> Layout:
     starts[firsts[:-1]] = True
     ends = np.zeros(problem.gpus, dtype=np.bool_)
     ends[firsts[1:] - 1] = True
+    names = sorted(set(pools))
     sizes = sorted({job.gpus for job in problem.batch}) or [1]
     pool_of = tuple(pools[n] for n in node_of.tolist())
     sets = dict.fromkeys([(), *(job.pools for job in problem.jobs)])
@@ -83,7 +85,8 @@ def lay_out(problem: Problem) -> Layout:
         pools_index={pools: p for p, pools in enumerate(sets)},
         drained=drained,
         pool_of=pool_of,
-        pool_gpus={pool: pool_of.count(pool) for pool in sorted(set(pools))},
+        pool_gpus={pool: pool_of.count(pool) for pool in names},
+        domain=np.array([names.index(pool) for pool in pools], np.int64)[node_of],
         healthy=_healthy(drained, problem.horizon),
     )
 
