@@ -65,7 +65,7 @@ def _run_for(improver: Improver, limit: float, most: int, elapsed: Stopwatch) ->
     """
     limit -= elapsed()  # for the end
     batch = 1
-    while elapsed() < limit and improver.iterations < most and len(improver.rows) > 1:
+    while elapsed() < limit and improver.iterations < most and len(improver.rows):
         batch = min(batch, most - improver.iterations)
         began = elapsed()
         improver.run(batch)

@@ -58,7 +58,7 @@ class Improver:
 
     def run(self, passes: int) -> None:
         """So many passes more: known orders first, then moves on the order at hand."""
-        if len(self.rows) < 2 or passes <= 0:
+        if not len(self.rows) or passes <= 0:
             return
         if self.iterations == 0:
             self._prepare()
