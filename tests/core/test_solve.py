@@ -15,7 +15,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from allocator.core import exact
 from allocator.core.check import check, check_guard, objective
 from allocator.core.heuristic import Construction
 from allocator.core.improve import Improver
