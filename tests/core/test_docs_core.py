@@ -59,4 +59,5 @@ def test_every_file_of_the_core_has_its_line() -> None:
     }
     core = DOCS.parent / "allocator" / "core"
     files = {file.stem for file in core.glob("*.py")} - {"__init__", "solve", "items"}
+    files |= {package.parent.name for package in core.glob("*/__init__.py")}
     assert listed == files
