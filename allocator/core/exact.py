@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from .bound import priced_bound
 from .check import check, check_guard
+from .exact_counts import by_pool, count_starts, start_words
 from .exact_frame import Frame, frame_of
 from .exact_search import Search
 from .exact_solver import Clock
@@ -26,7 +27,7 @@ from .settings import Settings
 from .windows import Windows
 
 MOST_OPTIONS = 400_000  # jobs x rows: beyond it the whole frame is not put into one model
-MOST_STARTS = 40_000  # literals of the counts of a whole frame
+MOST_STARTS = 10_000  # literals of the counts of a whole frame
 FIRST_SHARE = 0.6  # of the time, for the whole frame; the rest is for windows
 BOUND_SHARE = 0.1  # of the time, for the bound by prices
 
@@ -92,7 +93,7 @@ class _Full:
             status = Status.NO_SOLUTION
         if plan is self.fast.plan:
             return self.keep(status)
-        reasons = explain(construction, plan.assignments)
+        reasons = explain(construction, plan)
         return replace(self.keep(status), plan=plan, objective=value, reasons=reasons)
 
     def _sparing(self) -> Clock:
@@ -106,6 +107,9 @@ class _Full:
         """The whole frame as one model, where it is not too large for that."""
         clock = search.clock
         if clock.over or len(frame.works) * len(frame.rows) > MOST_OPTIONS:
+            return
+        areas = by_pool(frame)
+        if count_starts(start_words(frame, areas)) > MOST_STARTS:
             return
         search.by_pools(FIRST_SHARE)
         if search.several_nodes and not search.proven:

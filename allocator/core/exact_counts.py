@@ -15,13 +15,12 @@ from itertools import pairwise
 from ortools.sat.python import cp_model
 
 from .exact_frame import Frame, Service, Work
+from .exact_solver import Expr, Literal, total
 from .plan import Assignment, Plan
 
-Literal = cp_model.IntVar
 Area = int
 Needs = tuple[tuple[Area, int], ...]
 Words = Mapping[str, Mapping[tuple[str, Needs], int]]
-Expr = cp_model.LinearExprT
 MOST_UNITS = 1 << 40  # the objective's integer range
 MOST_CELLS = 1 << 24  # GPUs x timesteps of the largest fleet
 FINEST = 10**5  # units per unit of value, where the values are small enough
@@ -32,7 +31,7 @@ class Areas:
     """A grouping of the frame's GPUs: the area of each, and their free GPUs per timestep."""
 
     of: Mapping[int, Area]
-    free: Mapping[Area, list[int]]
+    free: dict[Area, list[int]]
 
     def needs(self, first: int, gpus: int) -> Needs:
         """How many GPUs of which areas a block takes."""
@@ -130,7 +129,9 @@ class CountsModel:
         self.areas = areas
         self.units = Units(frame)
         self.model = cp_model.CpModel()
-        self.least: list[tuple[Literal, Literal, Expr]] = []  # first = the least of the others
+        self.least: list[
+            tuple[Literal, Literal, Literal | int]
+        ] = []  # first = the least of the others
         self.stays: dict[tuple[str, int], dict[Area, Literal]] = {}
         self.starts = [s for work in frame.works for s in self._starts(work, words[work.name])]
         self.by_work: dict[str, list[Start]] = {work.name: [] for work in frame.works}
@@ -183,13 +184,13 @@ class CountsModel:
                 for area, count in row.items():
                     held.setdefault((area, t), []).append(count)
         for (area, t), terms in held.items():
-            self.model.add(sum(terms) <= self.areas.free[area][t])
+            self.model.add(total(terms) <= self.areas.free[area][t])
 
     def _demand(self, service: Service, counts: Sequence[Mapping[Area, Literal]]) -> None:
         """A service never holds more than its demand, nor more than it can leave in time."""
         for t, row in enumerate(counts):
             if len(row) > 1:
-                self.model.add(sum(row.values()) <= max(0, service.most[t] - service.outside[t]))
+                self.model.add(total(row.values()) <= max(0, service.most[t] - service.outside[t]))
 
     def _swap_cap(self, service: Service, counts: Sequence[Mapping[Area, Literal]]) -> None:
         """Between timesteps at most the swap cap is gained and at most the swap cap lost."""
@@ -197,20 +198,20 @@ class CountsModel:
         for t, now in enumerate(counts):
             if t == 0 and held is None:
                 continue
-            before: Mapping[Area, Expr] = counts[t - 1] if t else self._held(service)
+            before: Mapping[Area, Literal | int] = counts[t - 1] if t else self._held(service)
             stays = {area: self._stay(now[area], before.get(area, 0), area, t) for area in now}
             self.stays[service.job.name, t] = stays
             outside = service.outside[t - 1] if t else len((held or set()) - self.areas.of.keys())
-            kept = sum(stays.values()) + service.stays[t]
-            self.model.add(sum(now.values()) + service.outside[t] - kept <= cap)
-            self.model.add(sum(before.values()) + outside - kept <= cap)
+            kept = total(stays.values()) + service.stays[t]
+            self.model.add(total(now.values()) + service.outside[t] - kept <= cap)
+            self.model.add(total(before.values()) + outside - kept <= cap)
 
     def _held(self, service: Service) -> dict[Area, int]:
         """How many of the GPUs that the service holds now lie in each area."""
         held = service.held or frozenset()
         return dict(Counter(self.areas.of[gpu] for gpu in held.intersection(self.areas.of)))
 
-    def _stay(self, now: Literal, before: Expr, area: Area, t: int) -> Literal:
+    def _stay(self, now: Literal, before: Literal | int, area: Area, t: int) -> Literal:
         """How many GPUs of the area are held in both timesteps: no more than in either."""
         stays = self.model.new_int_var(0, self.areas.free[area][t], "")
         self.model.add(stays <= now)
@@ -228,13 +229,13 @@ class CountsModel:
                 for service, counts in pairs
                 if service.job.funded and service.job.budget == floor.budget
             ]
-            given: Expr = 0
+            given: Literal | int = 0
             for t, least in enumerate(floor.least):
-                step = [s.work.gpus * s.chosen for s in mine if s.start <= t < s.end]
+                step: list[Expr] = [s.work.gpus * s.chosen for s in mine if s.start <= t < s.end]
                 step.extend(count for counts in serves for count in counts[t].values())
-                total = self.model.new_int_var(max(0, least), MOST_CELLS, "")
-                self.model.add(total == given + sum(step))
-                given = total
+                prefix = self.model.new_int_var(max(0, least), MOST_CELLS, "")
+                self.model.add(prefix == total(step) + given)
+                given = prefix
 
     def _older_first(self) -> None:
         """Of two works that only age tells apart, the older starts first, or the younger never."""
@@ -245,24 +246,35 @@ class CountsModel:
                 self.model.add(self._when(first, never) <= self._when(second, never))
 
     def _when(self, starts: Sequence[Start], never: int) -> Expr:
-        return never + sum((start.start - never) * start.chosen for start in starts)
+        return never + total((start.start - never) * start.chosen for start in starts)
 
     def _maximise_value(self) -> None:
         """Σ priority·decay^t over batch cells − λ·Σ priority·shortfall, in integer units."""
         up = self.units.up
-        self.served_value: Expr = sum(
+        self.served_value = total(
             up(self.frame.missed(service)) * count
             for service, counts in zip(self.frame.services, self.served, strict=True)
             for row in counts
             for count in row.values()
         )
         gained = [up(self.frame.value(s.work, s.start)) * s.chosen for s in self.starts]
-        self.value: Expr = sum(gained) + self.served_value
+        self.value = total(gained) + self.served_value
         self.model.maximize(self.value)
 
-    def more_than(self, value: float) -> None:
-        """Only schedules that are worth more than a plan's value."""
-        self.model.add(self.value > math.floor((value - self.frame.constant) * self.units.scale))
+    def better_than(self, plan: Plan) -> None:
+        """Only schedules that are worth more than a plan."""
+        at = {a.job: a.start for a in self._inside(plan)}
+        worth = [
+            self.units.up(self.frame.value(work, at[work.name]))
+            for work in self.frame.works
+            if work.name in at
+        ]
+        for service in self.frame.services:
+            held = sum(
+                gpu in self.areas.of for rows in plan.realtime[service.job.name] for gpu in rows
+            )
+            worth.append(self.units.up(self.frame.missed(service)) * held)
+        self.model.add(self.value > sum(worth))
 
     def at_most(self, bound: float) -> None:
         """What is proven already."""
@@ -288,7 +300,7 @@ class CountsModel:
         for stays, now, before in self.least:
             was = before if isinstance(before, int) else value[before.index]
             value[stays.index] = min(value[now.index], was)
-        self.model.clear_hints()
+        self.model.clear_hints()  # type: ignore[no-untyped-call]
         for index, number in value.items():
             self.model.add_hint(self.model.get_int_var_from_proto_index(index), number)
 
@@ -299,7 +311,7 @@ class CountsModel:
         """Every work that has a start takes one."""
         for starts in self.by_work.values():
             if starts:
-                self.model.add(sum(start.chosen for start in starts) == 1)
+                self.model.add_exactly_one(start.chosen for start in starts)
 
     def serve_at_least(self, units: int) -> None:
         """Services are given so much in value."""
@@ -317,7 +329,7 @@ class CountsModel:
             if (start.pool, start.start) == schedule.starts[name]
         ]
         less = self.model.new_bool_var("")
-        self.model.add(sum(together) <= len(together) - 1 + less)
+        self.model.add(total(together) <= len(together) - 1 + less)
         self.model.add(self.served_value < schedule.served).only_enforce_if(less)
 
     def bound(self, solver: cp_model.CpSolver) -> float:

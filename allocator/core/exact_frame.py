@@ -52,7 +52,7 @@ class Service:
 class Floor:
     """Funded GPU-timesteps that a budget must be given in the frame, per prefix of the horizon."""
 
-    budget: str | None
+    budget: str
     least: tuple[int, ...]
 
 
@@ -177,7 +177,7 @@ class Frame:
         before = {a.job for a in self.kept}
         stays = funded_cells(self.problem, (a for a in narrowed.kept if a.job not in before))
         for old, new in zip(self.services, narrowed.services, strict=True):
-            if new.job.funded and new.job.budget in stays:
+            if new.job.funded and new.job.budget is not None and new.job.budget in stays:
                 given = stays[new.job.budget]
                 for t, count in enumerate(new.outside):
                     given[t] += count - old.outside[t]
@@ -243,11 +243,12 @@ def _guard(construction: Construction, kept: Sequence[Assignment]) -> Iterable[F
     built = funded_cells(problem, construction.placed.assignments)
     for name, sets in construction.placed.realtime.items():
         job = problem.by_name[name]
-        if job.funded and job.budget in built:
+        if job.funded and job.budget is not None and job.budget in built:
             for t, rows in enumerate(sets):
                 built[job.budget][t] += len(rows)
     stays = funded_cells(problem, kept)
-    for budget in sorted({job.budget for job in problem.jobs if job.funded} & built.keys()):
+    funded = {job.budget for job in problem.jobs if job.funded and job.budget is not None}
+    for budget in sorted(funded & built.keys()):
         owed = turns.owed_cells(turns.leaf_of[budget], construction.healthy)
         sums = zip(owed, accumulate(built[budget]), accumulate(stays[budget]), strict=True)
         least = tuple(min(entitled, given) - stay for entitled, given, stay in sums)
@@ -255,14 +256,12 @@ def _guard(construction: Construction, kept: Sequence[Assignment]) -> Iterable[F
             yield Floor(budget, least)
 
 
-def funded_cells(problem: Problem, placed: Iterable[Assignment]) -> dict[str | None, list[int]]:
+def funded_cells(problem: Problem, placed: Iterable[Assignment]) -> dict[str, list[int]]:
     """Per budget and timestep: GPUs that the assignments give its funded work."""
-    cells: dict[str | None, list[int]] = {
-        budget.path: [0] * problem.horizon for budget in problem.budgets
-    }
+    cells: dict[str, list[int]] = {budget.path: [0] * problem.horizon for budget in problem.budgets}
     for a in placed:
         job = problem.by_name[a.job.removesuffix(REST)]
-        if job.funded and job.budget in cells:
+        if job.funded and job.budget is not None and job.budget in cells:
             given = cells[job.budget]
             for t in range(a.start, a.end):
                 given[t] += a.gpus

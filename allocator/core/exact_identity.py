@@ -13,11 +13,10 @@ from ortools.sat.python import cp_model
 
 from .exact_counts import Units
 from .exact_frame import Frame, Service, Work
+from .exact_solver import Expr, Literal, total
 from .plan import Assignment, Plan
 from .realtime import Sets
 
-Literal = cp_model.IntVar
-Expr = cp_model.LinearExprT
 Places = Mapping[str, Sequence[tuple[int, int]]]  # per work: (first GPU, start)
 
 
@@ -48,7 +47,7 @@ class IdentityModel:
         for service, steps in self.serves:
             self._demand(service, steps)
             self._swap_cap(service, steps)
-        self.served_value: Expr = sum(
+        self.served_value = total(
             self.units.up(self.frame.missed(service)) * literal
             for service, steps in self.serves
             for row in steps
@@ -104,21 +103,21 @@ class IdentityModel:
         """A service never holds more than its demand, nor more than it can leave in time."""
         for t, row in enumerate(steps):
             if row:
-                self.model.add(sum(row.values()) <= service.most[t] - service.outside[t])
+                self.model.add(total(row.values()) <= service.most[t] - service.outside[t])
 
     def _swap_cap(self, service: Service, steps: Sequence[Mapping[int, Literal]]) -> None:
         """A service gains and loses at most its swap cap between timesteps, GPU by GPU."""
         cap, held = service.job.swap_cap, service.held
         for t, now in enumerate(steps):
             if t:
-                before: Expr = sum(steps[t - 1].values()) + service.outside[t - 1]
-                stays: Expr = sum(self._stays(steps[t - 1], now)) + service.stays[t]
+                before: Expr | int = total(steps[t - 1].values()) + service.outside[t - 1]
+                stays = total(self._stays(steps[t - 1], now)) + service.stays[t]
             elif held is not None:
                 before = len(held)
-                stays = sum(now[gpu] for gpu in held if gpu in now) + service.stays[t]
+                stays = total(now[gpu] for gpu in held if gpu in now) + service.stays[t]
             else:
                 continue
-            self.model.add(sum(now.values()) + service.outside[t] - stays <= cap)
+            self.model.add(total(now.values()) + service.outside[t] - stays <= cap)
             self.model.add(before - stays <= cap)
 
     def _stays(self, before: Mapping[int, Literal], now: Mapping[int, Literal]) -> list[Literal]:
@@ -144,12 +143,12 @@ class IdentityModel:
                     if service.job.funded and service.job.budget == floor.budget:
                         given.extend(steps[t].values())
                 if least > 0:
-                    self.model.add(sum(given) >= least)
+                    self.model.add(total(given) >= least)
 
     def maximise_value(self, at_least: int | None = None) -> None:
         """Σ priority·decay^t over batch cells − λ·Σ priority·shortfall, in integer units."""
         up = self.units.up
-        value = self.served_value + sum(
+        value = self.served_value + total(
             up(self.frame.value(p.work, p.start)) * p.chosen for p in self.places
         )
         if at_least is not None:

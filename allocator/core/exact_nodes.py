@@ -14,12 +14,10 @@ from .bits import span
 from .exact_counts import CountsModel, Schedule, Start, by_node, start_words
 from .exact_frame import Frame, Service
 from .exact_identity import IdentityModel, Places
-from .exact_solver import SOLVED, Clock
+from .exact_solver import SOLVED, Clock, Literal, total
 from .plan import Assignment, Plan
 from .realtime import Sets
 
-Literal = cp_model.IntVar
-Expr = cp_model.LinearExprT
 Counts = dict[str, list[int]]  # per service: GPUs per timestep
 TRIES, SPREAD_WORK, NODE_WORK = 8, 1.0, 0.5
 
@@ -33,7 +31,7 @@ class NodeModel(IdentityModel):
 
     def _demand(self, service: Service, steps: Sequence[Mapping[int, Literal]]) -> None:
         for row, count in zip(steps, self.counts[service.job.name], strict=True):
-            self.model.add(sum(row.values()) == count)
+            self.model.add(total(row.values()) == count)
 
     def _swap_cap(self, service: Service, steps: Sequence[Mapping[int, Literal]]) -> None:
         keeps, held = self.keeps[service.job.name], service.held or frozenset()
@@ -41,9 +39,9 @@ class NodeModel(IdentityModel):
             if not keeps[t]:
                 continue
             if t:
-                stays: Expr = sum(self._stays(steps[t - 1], now))
+                stays = total(self._stays(steps[t - 1], now))
             else:
-                stays = sum(now[gpu] for gpu in held if gpu in now)
+                stays = total(now[gpu] for gpu in held if gpu in now)
             self.model.add(stays >= keeps[t])
 
 
@@ -53,7 +51,7 @@ def spread_model(frame: Frame, schedule: Schedule) -> CountsModel:
     model = CountsModel(frame, areas, start_words(frame, areas, schedule))
     model.must_run()
     model.serve_at_least(schedule.served)
-    model.model.clear_objective()
+    model.model.maximize(0)  # any answer will do
     return model
 
 
@@ -160,7 +158,7 @@ class Nodes:
                 together = [at.get((s.work.name, s.start, other)) for s in starts]
                 literals = [literal for literal in together if literal is not None]
                 if literals and len(literals) == len(together):
-                    self.model.model.add(sum(literals) < len(literals))
+                    self.model.model.add(total(literals) < len(literals))
 
     def _twins(self, node: int) -> list[int]:
         words: dict[int, list[int]] = {}

@@ -107,7 +107,7 @@ class Search:
         counts = CountsModel(self.frame, areas, words)
         counts.at_most(self.bound)
         if self.improving:
-            counts.more_than(self.value)
+            counts.better_than(self.best)
         work, sure = self.effort.counts / 4, True
         for attempt in range(self.effort.rounds):
             if self.proven or self.clock.over or self.clock.elapsed() >= until:

@@ -14,8 +14,9 @@ from .exact_frame import Frame, Work
 from .exact_search import Effort, Search
 from .plan import Assignment
 
-WIDTH = 64  # GPUs of a window
-MOST_WAITING = 48  # jobs without a place that a window may take in
+SMALL = 64  # GPUs of a fleet that is one window, in which only some jobs are free
+WIDTHS = (16, 16, 16, 32, 32, 64)  # GPUs of a window of a larger fleet; a node at least
+MOST_WAITING = 24  # jobs without a place that a window may take in
 PATIENCE = 200  # windows in a row without a gain: the search ends
 EFFORT = Effort(counts=2.0, rounds=2, places=20_000)
 
@@ -47,16 +48,17 @@ class Windows:
         frame = self.frame.narrow(best, rows, names)
         window = Search(frame, best, math.inf, self.search.clock, EFFORT, improving=True)
         window.by_nodes(share=0.5)
+        self.search.found = self.search.found or window.found
         return self.search.keep(window.best)
 
     def _rows(self) -> Collection[int]:
         """The whole frame where it is small, else one or two stretches of nodes."""
-        if len(self.frame.rows) <= WIDTH:
+        if len(self.frame.rows) <= SMALL:
             return self.frame.rows
-        parts = self.random.choice((1, 1, 2))
+        width, parts = self.random.choice(WIDTHS), self.random.choice((1, 1, 2))
         rows: set[int] = set()
         for _ in range(parts):
-            rows.update(self._stretch(WIDTH // parts))
+            rows.update(self._stretch(width // parts))
         return rows
 
     def _stretch(self, width: int) -> range:
@@ -76,7 +78,7 @@ class Windows:
         within = set(rows)
         placed = [a for a in self.search.best.assignments if a.job in self.work_of]
         inside = [a for a in placed if a.first_gpu in within and a.first_gpu + a.gpus - 1 in within]
-        if len(self.frame.rows) <= WIDTH:
+        if len(self.frame.rows) <= SMALL:
             inside = self._some(inside)
         waiting = self.work_of.keys() - {a.job for a in placed}
         return {a.job for a in inside} | {work.name for work in self._waiting(waiting)}
