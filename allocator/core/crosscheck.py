@@ -6,7 +6,7 @@ that says what to relax, so that every solver may take legality of the present f
 
 from collections.abc import Iterable
 
-from .problem import FULL_SHARE, MAX_GPUS, BatchJob, Job, Problem, RealtimeJob
+from .problem import FULL_SHARE, MAX_AMOUNT, MAX_GPUS, BatchJob, Job, Problem, RealtimeJob
 from .validate import ProblemError, no_duplicates
 
 
@@ -61,6 +61,11 @@ def _budget_tree(problem: Problem) -> None:
                 f"the shares under {budget.parent or 'the root'!r} add up to more than 100 %; "
                 f"{budget.path!r} is the one that passes it."
             )
+    used = sum(budget.usage for budget in problem.budgets)
+    if used > MAX_AMOUNT:  # sums are kept in 64 bits
+        raise ProblemError(
+            f"the usage of all budgets together must be at most {MAX_AMOUNT}, not {used}."
+        )
     rooted: set[str] = set()
     for path in parents:
         _climb(path, parents, rooted)

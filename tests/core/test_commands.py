@@ -130,6 +130,17 @@ def test_a_bad_time_limit_is_refused(scenario: Path, limit: str) -> None:
         run("plan", scenario, f"--time-limit={limit}")
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--seed", "-1"), ("--seed", "2147483648"), ("--seed", "x"), ("--workers", "0")],
+)
+def test_a_seed_or_number_of_workers_out_of_range_is_refused(
+    scenario: Path, option: str, value: str
+) -> None:
+    with pytest.raises(CommandError, match=r"must be a whole number from \d+ to \d+, not"):
+        run("plan", scenario, f"{option}={value}")
+
+
 def test_from_the_shell_bad_input_is_one_line_and_exit_2(tmp_path: Path) -> None:
     command = [sys.executable, "manage.py", "plan", str(tmp_path / "absent.json")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

@@ -130,6 +130,7 @@ def test_a_missing_field_is_named(field: str) -> None:
         (1, "shares", -1, "at least 0"),
         (1, "usage", -1, "at least 0"),
         (1, "usage", 1.5, "whole number"),
+        (1, "usage", 1 << 62, "all budgets together must be at most"),
         (2, "parent", "x", "no budget 'x'"),
         (2, "path", "o/a", "listed twice"),
         (0, "parent", "o/a", "its own ancestor"),

@@ -1,7 +1,9 @@
 """`manage.py plan SCENARIO.json`: plan a scenario file, with no database."""
 
 import json
+import os
 from argparse import ArgumentTypeError, RawDescriptionHelpFormatter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from config.commands import OneLineCommand
 
 from ._files import refusing, source, write_atomically
 
+SEEDS = 2**31 - 1
 EXAMPLE = """example:
   python manage.py plan scenario.json --mode full --time-limit 20 --seed 1 --out plan.json
 
@@ -35,7 +38,11 @@ class Command(OneLineCommand):
         parser.add_argument("scenario", metavar="SCENARIO.json", help="the scenario file")
         parser.add_argument("--mode", choices=MODES, default="fast")
         parser.add_argument("--time-limit", type=_seconds, metavar="S", help="seconds")
-        parser.add_argument("--seed", type=int, default=0)
+        parser.add_argument("--seed", type=_number(0, SEEDS), default=0, metavar="N")
+        parser.add_argument(
+            "--workers", type=_number(1, 64), default=_cores(), metavar="N",
+            help="threads of full mode (default: one per core); with 1 a plan repeats itself",
+        )  # fmt: skip
         parser.add_argument("--out", metavar="PLAN.json", help="where to write the plan")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -51,6 +58,7 @@ class Command(OneLineCommand):
             mode=options["mode"],
             time_limit=options["time_limit"],
             seed=options["seed"],
+            workers=options["workers"],
         )
         broken = check(problem, result.plan)
         if broken:
@@ -79,6 +87,19 @@ def summary(problem: Problem, result: Result) -> str:
             f"seconds      {result.seconds:.4f}",
         )
     )
+
+
+def _cores() -> int:
+    return min(len(os.sched_getaffinity(0)), 8)
+
+
+def _number(least: int, most: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if not text.strip().isdecimal() or not least <= int(text) <= most:
+            raise ArgumentTypeError(f"must be a whole number from {least} to {most}, not {text!r}")
+        return int(text)
+
+    return number
 
 
 def _seconds(text: str) -> float:
