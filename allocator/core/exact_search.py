@@ -13,6 +13,7 @@ from ortools.sat.python import cp_model
 
 from .check import objective
 from .exact_counts import (
+    Areas,
     CountsModel,
     Schedule,
     Units,
@@ -56,7 +57,8 @@ class Search:
     value: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.found = False  # whether a solver answered with a plan or a schedule
+        self.found = False  # whether a solver gave an answer
+        self.built = self.pace = 0.0  # seconds to build the last model, and per literal of it
         self.value = objective(self.frame.problem, self.best)
         units = Units(self.frame)
         cells = sum(sum(service.most) for service in self.frame.services)
@@ -70,8 +72,9 @@ class Search:
     def by_pools(self, share: float) -> None:
         """Rounds of counts by pool and identities, within a share of the time that is left."""
         until = self.clock.elapsed() + share * self.clock.left
-        areas = by_pool(self.frame)
-        counts = CountsModel(self.frame, areas, start_words(self.frame, areas))
+        counts = self._counts(by_pool(self.frame))
+        if counts is None:
+            return
         work, sure = self.effort.counts, True
         for _ in range(self.effort.rounds):
             if self.proven or self.clock.over or self.clock.elapsed() >= until:
@@ -100,11 +103,9 @@ class Search:
     def by_nodes(self, share: float) -> None:
         """Rounds of counts by node and identities, within a share of the time that is left."""
         until = self.clock.elapsed() + share * self.clock.left
-        areas = by_node(self.frame)
-        words = start_words(self.frame, areas)
-        if count_starts(words) > self.effort.places:
+        counts = self._counts(by_node(self.frame))
+        if counts is None:
             return
-        counts = CountsModel(self.frame, areas, words)
         counts.at_most(self.bound)
         if self.improving:
             counts.better_than(self.best)
@@ -127,6 +128,18 @@ class Search:
                 nodes.forbid()
                 sure = False
 
+    def _counts(self, areas: Areas) -> CountsModel | None:
+        """The model, if it is neither too large nor takes too long to build."""
+        began = self.clock.elapsed()
+        words = start_words(self.frame, areas)
+        count = 1 + count_starts(words)
+        if count > self.effort.places or self.clock.left < 2 * self.pace * count:
+            return None
+        counts = CountsModel(self.frame, areas, words)
+        self.built = self.clock.elapsed() - began
+        self.pace = self.built / count
+        return counts
+
     @cached_property
     def several_nodes(self) -> bool:
         return len({self.frame.problem.node_of[gpu] for gpu in self.frame.rows}) > 1
@@ -139,7 +152,7 @@ class Search:
         sure: bool,
     ) -> None:
         """What the counts prove, if nothing was forbidden that might be possible."""
-        self.found = self.found or status in SOLVED
+        self.found = self.found or status != cp_model.UNKNOWN
         if sure and status in SOLVED:
             self.bound = max(self.value, min(self.bound, counts.bound(solver)))
 

@@ -30,11 +30,14 @@ class Windows:
         self.random = Random(seed)
         self.work_of = {work.name: work for work in self.frame.works}
         self.tried = 0
+        self.slowest = 0.0  # seconds to build a window's model: no solver's limit covers them
 
     def run(self) -> None:
         """One window after another."""
-        idle = 0
-        while idle < PATIENCE and not self.search.clock.over and not self.search.proven:
+        idle, clock = 0, self.search.clock
+        while idle < PATIENCE and not self.search.proven:
+            if clock.over or clock.left < 1.5 * self.slowest:
+                return
             idle = 0 if self._try() else idle + 1
             self.tried += 1
 
@@ -48,6 +51,7 @@ class Windows:
         frame = self.frame.narrow(best, rows, names)
         window = Search(frame, best, math.inf, self.search.clock, EFFORT, improving=True)
         window.by_nodes(share=0.5)
+        self.slowest = max(self.slowest, window.built)
         self.search.found = self.search.found or window.found
         return self.search.keep(window.best)
 
