@@ -78,7 +78,6 @@ class Status(StrEnum):
     OPTIMAL = "optimal"  # full mode: proven best
     FEASIBLE = "feasible"  # full mode: stopped at its limit with a bound
     NO_SOLUTION = "no_solution"  # full mode found nothing in its time; fast's plan is kept
-    TOO_LARGE = "too_large"  # full mode was not attempted at this size; fast's plan is kept
     SOLVER_FAILED = "solver_failed"  # the solver stopped with an error; fast's plan is kept
     REJECTED = "rejected"  # the solver's plan failed the check; fast's plan is kept
 
