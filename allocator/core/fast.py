@@ -5,7 +5,7 @@ from collections.abc import Callable
 from .check import objective
 from .explain import explain
 from .heuristic import Construction
-from .improve import Improver
+from .improve import Hint, Improver
 from .plan import Assignment, Plan, Result, Status
 from .problem import Problem
 from .realtime import Sets
@@ -29,11 +29,12 @@ def solve_fast(
     iterations: int | None,
     time_limit: float | None,
     elapsed: Stopwatch,
+    hint: Hint | None = None,
 ) -> Result:
     """The best plan of so many passes, or of those that fit the time (seconds by `elapsed`)."""
     construction = Construction(problem, settings)
     placed = construction.build()
-    improver = Improver(construction, seed)
+    improver = Improver(construction, seed, hint)
     if time_limit is None:
         count = len(improver.rows)
         improver.run(default_passes(problem, count) if iterations is None else iterations)

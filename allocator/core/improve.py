@@ -6,7 +6,8 @@ costs one greedy placement (compiled/search.py). A better plan is kept only if i
 guard, so more passes are never worse and budgets never lose what they are owed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -19,20 +20,22 @@ from .plan import Assignment
 from .problem import REST, Problem, RealtimeJob
 from .realtime import Sets, sets_of
 
+Hint = Mapping[str, tuple[int, int]]  # job -> (start, first GPU) in an earlier plan
+NOWHERE = (-1, -1)
 SEED = 0x9E3779B97F4A7C15  # no seed may leave the generator at 0
 
 
 class Improver:
     """Searches orders; what `assignments` and `realtime` answer is never below the start."""
 
-    def __init__(self, construction: Construction, seed: int) -> None:
+    def __init__(self, construction: Construction, seed: int, hint: Hint | None = None) -> None:
         self.problem: Problem = construction.problem
         self.construction = construction
         self.fleet: Fleet = construction.layout.fleet
         self.fixed = [a for a in construction.placed.assignments if a.job in construction.fixed]
         self.rows = self._movable_rows()
         self.iterations = 0
-        self.seed = seed
+        self.seed, self.hint = seed, hint or {}
 
     def _movable_rows(self) -> Rows:
         """Rows of the construction's table that passes may place anew: funded in front, by turn."""
@@ -138,7 +141,21 @@ class Improver:
             slack=self._slack(),
             domain=self.construction.layout.domain,
             moves=bool(self.movable),
+            **self._hinted(),
         )
+
+    def _hinted(self) -> dict[str, Any]:
+        """Where the hint puts each item, and items in its order: funded first, unknown last."""
+        layout = self.construction.layout
+        wanted = [self.hint.get(self.construction.name(i), NOWHERE) for i in self.rows.tolist()]
+        start, first = np.array(wanted, np.int64).reshape(-1, 2).T.copy()
+        wrong = (start < 0) | (start >= layout.horizon) | (first < 0)
+        wrong |= first + self.table.gpus > layout.gpus
+        start[wrong] = -1
+        when = np.where(start < 0, layout.horizon, start)
+        order = np.lexsort((self.table.order, when, ~self.table.funded))
+        passes = 2 if (start >= 0).any() else 0
+        return {"hinted": passes, "hint": order, "hint_start": start, "hint_first": first}
 
     def _slack(self) -> Rows:
         """Per pool and timestep: cells that are free for jobs beside the movable services."""

@@ -7,6 +7,7 @@ The stopwatch is the only thing read from outside.
 """
 
 import time
+from collections.abc import Mapping
 
 from .plan import Result
 from .problem import Problem
@@ -25,13 +26,15 @@ def solve(
     iterations: int | None = None,
     settings: Settings | None = None,
     workers: int = 1,
+    hint: Mapping[str, tuple[int, int]] | None = None,
 ) -> Result:
     """Plan the problem.
 
     `time_limit` is in seconds (fast: none by default; full: 60). `iterations` bounds the improving
     passes; by default it follows from the size of the problem, so that it does not depend on the
     machine, or, where a time limit is given, from the time. 0 is the construction alone. `workers`
-    is for full mode; 1 is repeatable.
+    is for full mode; 1 is repeatable. `hint` is where an earlier plan put jobs (start, first GPU):
+    it is tried first, and kept as far as it is legal and better.
     """
     if mode not in MODES:
         raise ValueError(f"mode must be fast or full, not {mode!r}.")
@@ -45,9 +48,9 @@ def solve(
         return time.perf_counter() - started
 
     if mode == "fast":
-        return solve_fast(problem, settings, seed, iterations, time_limit, elapsed)
+        return solve_fast(problem, settings, seed, iterations, time_limit, elapsed, hint)
     from .exact import solve_exact  # OR-Tools is only imported where it is used
 
     limit = 60.0 if time_limit is None else time_limit
-    fast = solve_fast(problem, settings, seed, iterations, FULL_SHARE * limit, elapsed)
+    fast = solve_fast(problem, settings, seed, iterations, FULL_SHARE * limit, elapsed, hint)
     return solve_exact(problem, fast, limit, seed, workers, elapsed, settings)

@@ -91,14 +91,23 @@ def _start_over(fleet: Fleet, search: Search, desk: Desk) -> None:
 
 
 @compiled
-def place(fleet: Fleet, items: Items, search: Search, aside: bool, grid: Grid, desk: Desk) -> float:
-    """Put each item at its earliest start, in the desk's order; what the plan's jobs are worth."""
+def place(
+    fleet: Fleet, items: Items, search: Search, aside: bool, hinted: bool, grid: Grid, desk: Desk
+) -> float:
+    """Put each item at its earliest start, in the desk's order; what the plan's jobs are worth.
+
+    Where a hint is followed, items go in its order, and to its starts and blocks where those are
+    free.
+    """
     value = 0.0
     _start_over(fleet, search, desk)
     for at in range(len(desk.order)):
-        kind = desk.order[at]
-        i = search.members[search.begins[kind] + desk.used[kind]]
-        desk.used[kind] += 1
+        if hinted:
+            i = search.hint[at]
+        else:
+            kind = desk.order[at]
+            i = search.members[search.begins[kind] + desk.used[kind]]
+            desk.used[kind] += 1
         desk.start[i] = -1
         if items.allowed[i] == ZERO:
             continue
@@ -108,10 +117,15 @@ def place(fleet: Fleet, items: Items, search: Search, aside: bool, grid: Grid, d
         found = _free(fleet, search, grid, items, i, desk.tight)
         if found == ZERO:
             continue
-        t = lowest(found)
+        t, b = lowest(found), -1
+        if hinted and search.hint_start[i] >= 0:
+            wanted = ONE << np.uint64(search.hint_start[i])
+            if grid.scratch[search.hint_first[i]] & wanted:
+                t, b = search.hint_start[i], search.hint_first[i]
         end = min(t + items.length[i], fleet.horizon)
         word = span(t, end)
-        b = _choose(fleet, grid, items.size[i], t, word, desk.choice[at])
+        if b < 0:
+            b = _choose(fleet, grid, items.size[i], t, word, desk.choice[at])
         hold(fleet, grid, b, gpus, word)
         desk.start[i], desk.first[i] = t, b
         if aside:
@@ -168,9 +182,12 @@ def _move(state: State, search: Search, order: Rows, choice: Rows) -> None:
 
 @compiled
 def _pick(search: Search, state: State, desk: Desk, known: Rows, number: int) -> None:
-    """The next order to try: a known one, or moves on the order at hand."""
+    """The next order to try: the hint's, a known one, or moves on the order at hand."""
+    number -= search.hinted
     for at in range(len(desk.order)):
-        if number < len(known):
+        if number < 0:
+            desk.order[at], desk.choice[at] = search.kind[search.hint[at]], CONTACT
+        elif number < len(known):
             desk.order[at], desk.choice[at] = known[number, at], CONTACT
         else:
             desk.order[at], desk.choice[at] = state.order[at], state.choice[at]
@@ -216,7 +233,7 @@ def run(
         aside = search.moves and turn % 4 != 0
         _pick(search, state, desk, known, turn)
         refill(fleet, without if aside else still, grid)
-        value = place(fleet, items, search, aside, grid, desk)
+        value = place(fleet, items, search, aside, turn < search.hinted, grid, desk)
         near = SLACK * max(1.0, abs(state.value[1]))
         if value < state.value[0] - near or not keeps(fleet, items, search, desk):
             continue

@@ -78,6 +78,10 @@ class Search(NamedTuple):
     slack: Rows  # [D, H]: cells of each pool that jobs may take when services move aside
     domain: Rows  # [G]: row of slack for each GPU
     moves: bool  # whether services may move aside
+    hinted: int  # passes that try the hint first
+    hint: Rows  # [n]: items in the order of their hinted starts
+    hint_start: Rows  # [n], -1: none
+    hint_first: Rows  # [n]
 
 
 class Desk(NamedTuple):
