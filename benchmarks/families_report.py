@@ -18,7 +18,6 @@ LABELS = {
     "full": "full",
 }
 LEAST_OF_BOUND = {"large-mixed": 0.85}  # its bounds are known to lie above anything reachable
-CONSTRUCTION_LIMITS = ((14, 0.00015), (64, 0.0003))  # GPUs, seconds
 
 
 def tables(rows: Rows) -> list[Table]:
@@ -96,7 +95,6 @@ def floors(rows: Rows) -> list[Floor]:
     found: list[Floor] = []
     for family, members in by_family(rows):
         found += _fast(family, members)
-        found += _construction(family, members)
         found += _of_best(family, members, "fast 50 ms", 0.95)
         if "full" in members[0].planners:
             found += _full(family, members)
@@ -133,13 +131,6 @@ def _fast(family: str, rows: Rows) -> Iterator[Floor]:
         yield _at_least("fast: of a tight bound, least", family, 0.75, tight)
     taken = median(row.planners[name].seconds for row in rows)
     yield _at_most("fast: ms taken, median", family, published.milliseconds / 1000, taken)
-
-
-def _construction(family: str, rows: Rows) -> Iterator[Floor]:
-    limit = next((s for gpus, s in CONSTRUCTION_LIMITS if rows[0].gpus <= gpus), None)
-    if limit is not None:
-        taken = median(row.planners["construction"].seconds for row in rows)
-        yield _at_most("construction: ms taken, median", family, limit, taken)
 
 
 def _of_best(family: str, rows: Rows, planner: str, asked: float) -> Iterator[Floor]:
