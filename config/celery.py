@@ -19,7 +19,8 @@ app.autodiscover_tasks()
 @worker_init.connect
 def compile_planner(**_: object) -> None:
     """Before it takes a task, so that none has to wait; its processes are copies of this one."""
-    from allocator.core.warm import CannotCompile, warm
+    from allocator.core.validate import CannotCompile
+    from allocator.core.warm import warm
 
     try:
         warm()
