@@ -28,9 +28,13 @@ Part = tuple[list[Table], list[Floor], Any]  # what is printed, what was asked f
 
 def bench_families(options: argparse.Namespace) -> Part:
     found = families.scenarios(_directory(options), options.seeds, options.family or ())
-    problems = families.with_files(found, options.bounds, options.best)
+    bounds, best = _with_full(options)
+    problems = families.with_files(found, bounds, best)
     if not problems:
         raise ProblemError(f"{options.scenarios} holds no scenario of a published family.")
+    missing = [problem.name for problem, _ in problems if problem.name not in options.full]
+    if options.full and missing:
+        raise ProblemError(f"the file of --full has no row of {missing[0]}.")
     planners = all_planners(options.full_seconds, options.workers)
     for planner in planners:  # what is loaded or compiled once is not a plan's time
         if problems and not planner.once:
@@ -38,9 +42,21 @@ def bench_families(options: argparse.Namespace) -> Part:
     rows = []
     for i, (problem, known) in enumerate(problems, 1):
         _progress(f"families: {i} of {len(problems)}, {problem.name}")
-        rows.append(families.measure(problem, known, planners, options.repeats))
+        row = families.measure(problem, known, planners, options.repeats)
+        full = options.full.get(problem.name)
+        rows.append(families.with_full(row, full) if full else row)
     floors = families_report.floors(rows)
     return families_report.tables(rows), floors, families.to_json(rows)
+
+
+def _with_full(options: argparse.Namespace) -> tuple[dict[str, float], dict[str, float]]:
+    """Bounds and best values, those of --full among them."""
+    bounds, best = dict(options.bounds), dict(options.best)
+    for name, row in options.full.items():
+        bounds[name] = min(bounds.get(name, row["bound"]), row["bound"])
+        if row["legal"]:
+            best[name] = max(best.get(name, row["value"]), row["value"])
+    return bounds, best
 
 
 def bench_scale(options: argparse.Namespace) -> Part:
@@ -172,6 +188,7 @@ def _measuring(command: argparse.ArgumentParser) -> None:
     add("--family", action="append", choices=tuple(FAMILIES), help="only this one")
     add("--bounds", type=_numbers, default={}, metavar="FILE", help="JSON {scenario: bound}")
     add("--best", type=_numbers, default={}, metavar="FILE", help="JSON {scenario: best value}")
+    add("--full", type=_full_file, default={}, metavar="FILE", help="benchmarks.full's --json")
     add("--full-seconds", type=_seconds, default=0, help="full mode too, so long each")
     add("--workers", type=_count, default=2, help="full mode's")
     add("--weeks", type=_count, default=3, help="rolling: mean of so many weeks")
@@ -200,6 +217,17 @@ def _numbers(value: str) -> dict[str, float]:
         return {name: float(number) for name, number in json.loads(Path(value).read_text()).items()}
     except (OSError, ValueError, TypeError, AttributeError):
         told = f"{value} is no JSON object of scenario names and numbers"
+        raise argparse.ArgumentTypeError(told) from None
+
+
+def _full_file(value: str) -> dict[str, dict[str, Any]]:
+    """Full mode's rows by scenario."""
+    try:
+        rows = json.loads(Path(value).read_text())
+        needed = ("value", "bound", "seconds", "status", "legal")
+        return {row["name"]: {field: row[field] for field in needed} for row in rows}
+    except (OSError, ValueError, TypeError, KeyError):
+        told = f"{value} holds no rows; make it with: python -m benchmarks.full --json FILE"
         raise argparse.ArgumentTypeError(told) from None
 
 

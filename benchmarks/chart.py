@@ -83,7 +83,8 @@ def _bars(members: Rows, series: Sequence[Series], figure: str) -> list[tuple[Se
             bars.append((one, _published(PUBLISHED[members[0]["family"]], figure)))
         else:
             value = median(row["planners"][one.planner][figure] for row in members)
-            bars.append((one, value or 0.0))
+            if value is not None:  # of full mode measured apart only the value is known
+                bars.append((one, value))
     return bars
 
 

@@ -3,7 +3,7 @@
 import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ class Figures:
     """One planner on one scenario; values and times are medians of the repeats."""
 
     value: float
-    utilization: float
+    utilization: float | None
     seconds: float
     limit: float | None
     gain: float | None  # over FIFO's value
@@ -151,6 +151,26 @@ def _measured(
         problem.name, problem.family, problem.gpus, len(problem.jobs), bound, known.tight, best,
         rows,
     )  # fmt: skip
+
+
+def with_full(row: Measured, full: Mapping[str, Any]) -> Measured:
+    """Add full mode as `python -m benchmarks.full --json` measured it, in a run of its own."""
+    value, first, plain = full["value"], row.planners["fifo"], row.planners["plain"]
+    figures = Figures(
+        value=value,
+        utilization=None,
+        seconds=full["seconds"],
+        limit=None,
+        gain=_share(value - first.value, first.value),
+        value_of_plain=_share(value, plain.value),
+        time_of_plain=full["seconds"] / plain.seconds,
+        of_bound=None if row.bound is None else _share(value, row.bound),
+        of_best=None if row.best is None else _share(value, row.best),
+        broken=[] if full["legal"] else ["illegal in the run that measured full mode"],
+        bound=full["bound"],
+        status=full["status"],
+    )
+    return replace(row, planners={**row.planners, "full": figures})
 
 
 def _broken(problem: Problem, answers: Iterable[Answer]) -> list[str]:

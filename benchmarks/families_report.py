@@ -98,6 +98,13 @@ def floors(rows: Rows) -> list[Floor]:
         found += _of_best(family, members, "fast 50 ms", 0.95)
         if "full" in members[0].planners:
             found += _full(family, members)
+    over = [
+        row.name
+        for row in rows
+        for f in row.planners.values()
+        if f.of_bound is not None and f.of_bound > 1 + 1e-6
+    ]
+    found.append(Floor("no value above its bound", "all", "0", str(len(over)), not over))
     wrong = [row.name for row in rows for f in row.planners.values() if f.broken]
     found.append(Floor("every plan legal", "all", "0 illegal", str(len(wrong)), not wrong))
     return found

@@ -245,6 +245,45 @@ def _assert_picture(svg: str, bars: int) -> None:
     assert len(drawn) == bars
 
 
+def test_full_mode_measured_apart_is_told_with_its_bound(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = family_problem("oversubscribed", 0)
+    value = 1.01 * objective(made, priority_first(made))
+    given, data = tmp_path / "full.json", tmp_path / "bench.json"
+    row = {"name": made.name, "value": value, "bound": 1.1 * value, "seconds": 9, "legal": True}
+    given.write_text(json.dumps([row | {"status": "feasible", "gap": 0.1}]))
+    options = ["--own", "--seeds", "1", "--repeats", "1", "--family", "oversubscribed"]
+    assert bench.main(["families", *options, "--full", str(given), "--json", str(data)]) == 0
+    assert "feasible" in capsys.readouterr().out
+    (found,) = json.loads(data.read_text())["families"]
+    full, plain = found["planners"]["full"], found["planners"]["plain"]
+    assert full["value_of_plain"] == pytest.approx(1.01)
+    assert found["bound"] == pytest.approx(1.1 * value)
+    assert full["of_bound"] == pytest.approx(1 / 1.1)
+    assert plain["of_best"] == pytest.approx(plain["value"] / max(value, found["best"]))
+    picture = ElementTree.fromstring(draw([found]))
+    drawn = [t.text or "" for t in picture.iter(f"{SVG}title") if (t.text or "")[:5] == "full:"]
+    assert len(drawn) == 1
+
+
+def test_full_mode_measured_on_other_scenarios_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = tmp_path / "full.json"
+    row = {"name": "x", "value": 1, "bound": 1, "seconds": 1, "legal": True, "status": "optimal"}
+    given.write_text(json.dumps([row]))
+    assert bench.main(["families", "--own", "--seeds", "1", "--full", str(given)]) == 2
+    assert "has no row of mixed-control-own-64.7" in capsys.readouterr().err
+
+
+def test_a_value_above_its_bound_is_told() -> None:
+    made = problem(job("a", 8, 1), horizon=1, family="mixed-control")
+    row = measure(made, Known(bound=7), [*PLAIN, *_quick()[4:]], repeats=1)
+    floors = {floor.what: floor for floor in families_report.floors([row])}
+    assert not floors["no value above its bound"].met
+
+
 def test_a_picture_shows_full_mode_where_it_was_measured() -> None:
     figures = {"gain": 0.5, "utilization": 0.7}
     planners = {name: figures for name in ("fifo", "plain", "construction", "fast", "full")}
@@ -321,7 +360,7 @@ def test_scenarios_that_are_none_are_one_sentence(
     "given", [["--repeats", "0"], ["nonsense"], ["families", "--family", "x"],
               ["--scenarios", "/nowhere"], ["--weeks", "x"], ["--bounds", __file__],
               ["--best", "/nowhere"], ["--json", "/nowhere/x.json"], ["--page", "/nowhere"],
-              ["--full-seconds", "nan"], ["plot"]],
+              ["--full-seconds", "nan"], ["--full", __file__], ["plot"]],
 )  # fmt: skip
 def test_wrong_arguments_are_refused(given: list[str]) -> None:
     with pytest.raises(SystemExit) as stop:
