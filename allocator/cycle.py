@@ -15,6 +15,7 @@ import numpy as np
 from django.conf import settings
 
 from allocator import (
+    ahead,
     alarms,
     closing,
     committing,
@@ -145,12 +146,14 @@ def _plan_and_commit(course: _Course) -> Cycle:
     for _ in range(ATTEMPTS):
         try:
             taken = snapshot.take(at=course.at, version=requests.state().version)
-            result = _solve(taken)
+            hint = ahead.hint(taken)
+            result = _solve(taken, hint)
         except (ProblemError, SolverFailed) as error:
             return _give_up(course, error)
         violations = check(taken.problem, result.plan)
         violations += check_guard(taken.problem, result.plan, result.construction)
         cycle = _record(course, taken, result, violations)
+        cycle.hint = hint
         if violations:
             return _refuse(cycle, violations)
         for kind in ("illegal_plan", "no_plan"):
@@ -168,12 +171,13 @@ class SolverFailed(Exception):
     """The solver stopped with an error of its own."""
 
 
-def _solve(taken: snapshot.Snapshot) -> Result:
+def _solve(taken: snapshot.Snapshot, hint: ahead.Hint) -> Result:
     try:
         return solve(
             taken.problem,
             mode="fast",
             seed=0,
+            hint=hint,
             settings=Settings(preempted_percent=settings.PREEMPTION_CAP_PERCENT),
         )
     except Exception as error:

@@ -51,6 +51,8 @@ class Cycle(models.Model):
     waiting = models.PositiveIntegerField(default=0)
     versions = models.JSONField(default=dict)
     problems = models.JSONField(default=list)  # violations, relaxations, errors, in sentences
+    # Where a full plan put jobs (start, first GPU): the problem and this give the same plan again.
+    hint = models.JSONField(default=dict, blank=True)
     # zlib-compressed JSON: the problem in the scenario format, and the plan in the plan format.
     snapshot = models.BinaryField()
     plan = models.BinaryField()
@@ -61,6 +63,24 @@ class Cycle(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.pk} at {self.at}"
+
+
+class FullPlan(models.Model):
+    """What full mode made of one snapshot: a hint to later cycles, never committed by itself."""
+
+    at = models.DateTimeField()
+    solver_status = models.CharField(max_length=32)
+    objective = models.FloatField()
+    bound = models.FloatField(null=True, blank=True)
+    solve_ms = models.FloatField(default=0)
+    starts = models.JSONField(default=list)  # job, instant, node's id, first GPU in the node
+
+    class Meta:
+        ordering = ("id",)
+        indexes = (models.Index(fields=["at"]),)
+
+    def __str__(self) -> str:
+        return f"full plan at {self.at}"
 
 
 class Outlook(models.Model):

@@ -1,4 +1,4 @@
-"""What Celery runs. Queue ``cycle`` for all three: one worker, so that cycles follow each other.
+"""What Celery runs. Queue ``cycle`` for what cycles: one worker, so that they follow each other.
 
 Messages carry nothing that counts: each task asks the database what is due, so that lost, late
 and doubled messages are harmless.
@@ -6,7 +6,7 @@ and doubled messages are harmless.
 
 from celery import shared_task
 
-from allocator import cycle, requests
+from allocator import ahead, cycle, requests
 from config.clock import now
 
 
@@ -28,6 +28,13 @@ def watch() -> int | None:
     """Look at the clusters; plan again if something ended, is due or was left over."""
     reason = cycle.reason_to_run(at=now())
     return _run(reason) if reason is not None else None
+
+
+@shared_task(name="allocator.tasks.plan_ahead")
+def plan_ahead() -> int | None:
+    """Full mode, on queue ``long``: a hint for the cycles that follow."""
+    made = ahead.plan_ahead(at=now())
+    return None if made is None else made.pk
 
 
 def _run(trigger: str) -> int | None:

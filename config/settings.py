@@ -66,6 +66,9 @@ DEFAULT_MINIMUM_RUNTIME_MINUTES = env.integer(
 )
 USAGE_WINDOW_DAYS = env.integer("USAGE_WINDOW_DAYS", 7, least=1, most=90)
 PREEMPTION_CAP_PERCENT = env.integer("PREEMPTION_CAP_PERCENT", 5, least=0, most=100)
+# Full mode plans in the background, this often (0: never) and for so long; one core.
+FULL_PLAN_MINUTES = env.integer("FULL_PLAN_MINUTES", 60, least=0, most=24 * 60)
+FULL_PLAN_SECONDS = env.integer("FULL_PLAN_SECONDS", 60, least=1, most=3000)
 NODE_FAILURE_REFUND = env.one_of("NODE_FAILURE_REFUND", "all", ("all", "checkpoint", "none"))
 ORGANISATION_TIME_ZONE = env.time_zone("ORGANISATION_TIME_ZONE", "UTC")
 # True: what changes the plan wakes a worker once it is committed. False: the watch finds it.
@@ -223,6 +226,12 @@ CELERY_BEAT_SCHEDULE = {
         "options": {"expires": 5},
     },
 }
+if FULL_PLAN_MINUTES:
+    CELERY_BEAT_SCHEDULE["plan_ahead"] = {
+        "task": "allocator.tasks.plan_ahead",
+        "schedule": FULL_PLAN_MINUTES * 60.0,
+        "options": {"expires": FULL_PLAN_MINUTES * 60},
+    }
 
 # --- Logging ------------------------------------------------------------------------------------
 
