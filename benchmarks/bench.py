@@ -18,7 +18,7 @@ from . import families, families_report, rolling, scale
 from .chart import draw
 from .judging import judge_at_hand
 from .measuring import machine
-from .planners import all_planners
+from .planners import all_planners, warm_up
 from .scenarios import FAMILIES
 from .tables import Floor, Table, floors_table, put_into, show
 
@@ -36,9 +36,6 @@ def bench_families(options: argparse.Namespace) -> Part:
     if options.full and missing:
         raise ProblemError(f"the file of --full has no row of {missing[0]}.")
     planners = all_planners(options.full_seconds, options.workers)
-    for planner in planners:  # what is loaded or compiled once is not a plan's time
-        if problems and not planner.once:
-            planner.run(problems[0][0])
     rows = []
     for i, (problem, known) in enumerate(problems, 1):
         _progress(f"families: {i} of {len(problems)}, {problem.name}")
@@ -105,6 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _bench(options: argparse.Namespace) -> int:
     """Measure, tell; 1 if a plan is illegal, or if a figure is missed that must not be."""
     document: dict[str, Any] = {"machine": machine()}
+    warm_up()
     tables: dict[str, list[Table]] = {}
     floors: list[Floor] = []
     for name in PARTS if options.command == "all" else [options.command]:

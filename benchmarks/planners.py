@@ -8,6 +8,7 @@ from allocator.core.problem import Problem
 from allocator.core.solve import solve
 
 from .baselines import conservative, easy, fifo, priority_first
+from .fleets import fleet_problem
 from .published import PUBLISHED
 
 FAST_LIMIT = 0.050  # seconds: the fast mode's second time
@@ -70,6 +71,15 @@ def all_planners(full_seconds: float = 0, workers: int = 2) -> list[Planner]:
         fast("fast 50 ms", lambda problem: FAST_LIMIT),
     ]
     return [*found, full(full_seconds, workers)] if full_seconds else found
+
+
+def warm_up() -> None:
+    """What is loaded or compiled once is no plan's time: run everybody on a fleet with budgets and
+    runs under way, and on one without."""
+    for budgets in (True, False):
+        problem = fleet_problem(nodes=8, jobs=30, runs=6 if budgets else 0, budgets=budgets)
+        for planner in all_planners():
+            planner.run(problem)
 
 
 def published_limit(problem: Problem) -> float:
