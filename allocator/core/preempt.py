@@ -2,9 +2,9 @@
 
 A funded job may take the block of a run that has not had its turn, is over its protection and is
 less deserving: unfunded runs first, then funded runs of leaves that the job's leaf outranks. A run
-inside its entitlement is never stopped for a job outside its own. Unfunded work stops nobody, nor
-does what is left of a stopped run. Per timestep at most 5 % of a pool's GPUs are stopped, but
-always one block.
+inside its entitlement is never stopped for a job outside its own, and no run for a budget that
+stopped the same job lately (`Running.shielded`). Unfunded work stops nobody, nor does what is left
+of a stopped run. Per timestep at most 5 % of a pool's GPUs are stopped, but always one block.
 """
 
 from collections.abc import Iterable, Sequence
@@ -60,10 +60,13 @@ class Preemptor:
     def _victims(self, leaf: int, gpus: int) -> list[Run]:
         """Runs that a funded job of the leaf may stop, least deserving first."""
         seconds = self.grid.problem.timestep_seconds
+        path = self.turns.path(leaf)
         may: dict[tuple[int, int], bool] = {}
         found = []
         self._by_desert = [run for run in self._by_desert if not run.had_turn]
         for run in self._by_desert:
+            if run.job.running is not None and path in run.job.running.shielded:
+                continue
             if run.job.funded:
                 keeps = self._keeps(run)
                 key = run.leaf, keeps

@@ -26,7 +26,7 @@ _BATCH = ("name", "kind", "priority", "gpus", "duration")
 _BATCH_MORE = ("arrival", "pools", "budget", "funded", "running", "minimum")
 _REALTIME = ("name", "kind", "priority", "demand", "swap_cap")
 _REALTIME_MORE = ("held", "pools", "budget", "funded")
-MAX_BYTES = 64 << 20
+MAX_BYTES = 8 << 20  # 4,096 GPUs and 10,000 jobs take 2 MB
 
 
 def parse_problem(source: bytes | str) -> Problem:
@@ -37,7 +37,9 @@ def parse_problem(source: bytes | str) -> Problem:
 def parse_json(source: bytes | str) -> Any:
     """JSON without NaN, infinity or a repeated field; raises `ProblemError`."""
     if len(source) > MAX_BYTES:
-        raise ProblemError(f"the file is larger than {MAX_BYTES >> 20} MB.")
+        raise ProblemError(
+            f"the file has {len(source) >> 20} MB, and may have {MAX_BYTES >> 20}: split it up."
+        )
     try:
         return json.loads(source, parse_constant=_refuse_constant, object_pairs_hook=_once)
     except ProblemError:
@@ -123,9 +125,9 @@ def _job(item: object) -> Job:
 
 
 def _running(item: object, what: str) -> Running:
-    row = _fields(item, f"{what}: running", ("first_gpu", "remaining"), ("protected",))
+    row = _fields(item, f"{what}: running", ("first_gpu", "remaining"), ("protected", "shielded"))
     try:
-        return Running(row["first_gpu"], row["remaining"], row.get("protected", row["remaining"]))
+        return Running(**{"protected": row["remaining"], **row})
     except ProblemError as error:
         raise ProblemError(f"{what}: {error}") from None
 
@@ -145,10 +147,16 @@ def _job_fields(job: Job) -> dict[str, Any]:
     elif not job.funded:
         row["funded"] = False
     if isinstance(job, BatchJob) and job.running is not None:
-        row["running"] = vars(job.running).copy()
+        row["running"] = _running_fields(job.running)
     if isinstance(job, BatchJob) and job.minimum is not None:
         row["minimum"] = job.minimum
     return row
+
+
+def _running_fields(running: Running) -> dict[str, Any]:
+    row = vars(running).copy()
+    shielded = row.pop("shielded")
+    return row | ({"shielded": list(shielded)} if shielded else {})
 
 
 def _fields(item: object, what: str, needed: Sequence[str], more: Sequence[str]) -> Fields:

@@ -1,13 +1,14 @@
 """What the construction does, situation by situation; every plan is checked as well."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from allocator.core.check import check
-from allocator.core.settings import Settings
 from allocator.core.plan import Assignment, Result
 from allocator.core.problem import Drain, Node, Problem
+from allocator.core.settings import Settings
 from allocator.core.solve import solve
 from tests.core.problems import job, problem, run, service, tree
 
@@ -254,6 +255,20 @@ def test_an_unfunded_run_gives_way_to_funded_work_of_any_leaf() -> None:
     assert where(result, "w") == (0, 0, 2)
     assert where(result, "r+") == (0, 2, 6)
     assert result.preemptions[0].victim_share is None
+
+
+def test_a_budget_that_stopped_a_job_lately_does_not_stop_it_again() -> None:
+    """Its other siblings may."""
+    for shielded, starts in ((("org/b",), 4), (("org/c",), 0)):
+        held = run("held", 0, 8, remaining=4, protected=0, budget="org/a")
+        assert held.running is not None
+        held = replace(held, running=replace(held.running, shielded=shielded))
+        made = problem(
+            held, job("asks", 8, 2, budget="org/b"), horizon=8,
+            budgets=tree(a=(40, 10**6), b=(40, 0), c=(20, 0)),
+        )  # fmt: skip
+        assert where(built(made), "asks") == (0, starts, starts + 2)
+        assert Problem.from_dict(made.to_dict()) == made
 
 
 def test_unfunded_runs_are_stopped_before_funded_ones() -> None:
