@@ -28,7 +28,7 @@ from .windows import Windows
 
 MOST_OPTIONS = 400_000  # jobs x rows: beyond it the whole frame is not put into one model
 MOST_STARTS = 10_000  # literals of the counts of a whole frame
-FIRST_SHARE = 0.6  # of the time, for the whole frame; the rest is for windows
+FIRST_SHARE = 0.4  # of the time left, for each model of the whole frame; the rest is for windows
 BOUND_SHARE = 0.1  # of the time, for the bound by prices
 
 

@@ -15,10 +15,10 @@ from .exact_search import Effort, Search
 from .plan import Assignment
 
 SMALL = 64  # GPUs of a fleet that is one window, in which only some jobs are free
-WIDTHS = (16, 16, 16, 32, 32, 64)  # GPUs of a window of a larger fleet; a node at least
+WIDTHS = (16, 32, 64)  # GPUs of a window of a larger fleet; a node at least
 MOST_WAITING = 24  # jobs without a place that a window may take in
 PATIENCE = 200  # windows in a row without a gain: the search ends
-EFFORT = Effort(counts=2.0, rounds=2, places=20_000)
+EFFORT = Effort(counts=2.0, rounds=2, places=15_000)
 
 
 class Windows:
@@ -30,6 +30,7 @@ class Windows:
         self.random = Random(seed)
         self.work_of = {work.name: work for work in self.frame.works}
         self.tried = 0
+        self.luck = {width: [1, 2] for width in WIDTHS}  # gains and tries, both with a head start
         self.slowest = 0.0  # seconds to build a window's model: no solver's limit covers them
 
     def run(self) -> None:
@@ -38,12 +39,21 @@ class Windows:
         while idle < PATIENCE and not self.search.proven:
             if clock.over or clock.left < 1.5 * self.slowest:
                 return
-            idle = 0 if self._try() else idle + 1
+            width = self._width()
+            gained = self._try(width)
+            self.luck[width][0] += gained
+            self.luck[width][1] += 1
+            idle = 0 if gained else idle + 1
             self.tried += 1
 
-    def _try(self) -> bool:
+    def _width(self) -> int:
+        """What gained most often is tried most often."""
+        chances = [gains / tries for gains, tries in self.luck.values()]
+        return self.random.choices(WIDTHS, chances)[0]
+
+    def _try(self, width: int) -> bool:
         """Plan one window; whether that gained anything."""
-        rows = self._rows()
+        rows = self._rows(width)
         names = self._names(rows)
         if not names and not self.frame.services:
             return False
@@ -55,11 +65,11 @@ class Windows:
         self.search.found = self.search.found or window.found
         return self.search.keep(window.best)
 
-    def _rows(self) -> Collection[int]:
+    def _rows(self, width: int) -> Collection[int]:
         """The whole frame where it is small, else one or two stretches of nodes."""
         if len(self.frame.rows) <= SMALL:
             return self.frame.rows
-        width, parts = self.random.choice(WIDTHS), self.random.choice((1, 1, 2))
+        parts = self.random.choice((1, 1, 2))
         rows: set[int] = set()
         for _ in range(parts):
             rows.update(self._stretch(width // parts))
@@ -100,6 +110,6 @@ class Windows:
     def _waiting(self, names: Collection[str]) -> list[Work]:
         """The waiting jobs worth most per GPU-timestep, with some luck."""
         works = [self.work_of[name] for name in sorted(names)]
-        luck = {work.name: work.priority * self.random.uniform(0.5, 1.0) for work in works}
-        works.sort(key=lambda work: (-luck[work.name], work.order))
+        rank = {work.name: work.priority * self.random.uniform(0.3, 1.0) for work in works}
+        works.sort(key=lambda work: (-rank[work.name], work.order))
         return works[:MOST_WAITING]
