@@ -21,6 +21,7 @@ from clusters import services as clusters
 from clusters.models import Drain, Node
 from workloads.demand import demand_over, remaining_s
 from workloads.models import Job, Run
+from workloads.preemptions import stopped_lately
 
 DECAY_PER_HOUR = 0.97
 
@@ -129,6 +130,8 @@ class _Builder:
             first += node.gpus
         self.gpus = first
         self.pinned_until: dict[int, int] = defaultdict(int)  # node → timesteps still protected
+        shield = timedelta(minutes=settings.PREEMPTED_AGAIN_MINUTES)
+        self.stopped_by = stopped_lately(jobs=self.runs, since=at - shield, at=at)
 
     def _grid(self) -> list[Node]:
         """Nodes in use, and those that left under a run that has yet to leave them."""
@@ -276,7 +279,12 @@ class _Builder:
         remaining = max(remaining, protected)
         for holding in run.holdings.all():
             self._pin(holding.node_id, protected)
-        return core.Running(first_gpu=rows[0], remaining=remaining, protected=protected)
+        return core.Running(
+            first_gpu=rows[0],
+            remaining=remaining,
+            protected=protected,
+            shielded=tuple(sorted(self.stopped_by.get(run.job_id, ()))),
+        )
 
     def _pin(self, node_id: int, timesteps_left: int) -> None:
         self.pinned_until[node_id] = max(self.pinned_until[node_id], timesteps_left)

@@ -66,6 +66,7 @@ DEFAULT_MINIMUM_RUNTIME_MINUTES = env.integer(
 )
 USAGE_WINDOW_DAYS = env.integer("USAGE_WINDOW_DAYS", 7, least=1, most=90)
 PREEMPTION_CAP_PERCENT = env.integer("PREEMPTION_CAP_PERCENT", 5, least=0, most=100)
+PREEMPTED_AGAIN_MINUTES = env.integer("PREEMPTED_AGAIN_MINUTES", 120, least=0, most=24 * 60)
 # Full mode plans in the background, this often (0: never) and for so long; one core.
 FULL_PLAN_MINUTES = env.integer("FULL_PLAN_MINUTES", 60, least=0, most=24 * 60)
 FULL_PLAN_SECONDS = env.integer("FULL_PLAN_SECONDS", 60, least=1, most=3000)
