@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
-from django.db.models import QuerySet, Sum
+from django.db.models import F, QuerySet, Sum
 
 from budgets.models import Budget, Period
 from ledger.figures import SETTLES, accounts, all_open_holds, closed_until, segment_bounds
 from ledger.holds import orphan_holds
 from ledger.instants import from_seconds, iso, span, to_seconds
 from ledger.models import ClosedTimestep, Entry
+from ledger.refunds import late_end_key, past_end
 from ledger.segments import segments
 
 Kind = Entry.Kind
@@ -33,8 +34,9 @@ def entry_problems(*, start: datetime, end: datetime) -> list[EntryProblem]:
     """Return every breach: of charges in [start, end), and of holds and totals altogether.
 
     Rules: timesteps without gap; no second of a run charged twice; charges equal to what was held,
-    at its rate, up to the last closed timestep; releases and refunds no more than there is to
-    release or refund; no hold that nobody needs; totals of the tree equal to the sum of entries.
+    at its rate, up to the last closed timestep, once what lies past a run's end is given back;
+    releases and corrections no more than there is to release or give back; no hold that
+    nobody needs; totals of the tree equal to the sum of entries.
     """
     start, end = span(start, end)
     return [
@@ -80,6 +82,8 @@ def _charges_unlike_holdings(start: datetime, end: datetime) -> Iterator[EntryPr
     for charge in _charges(low, high):
         assert charge.run_id is not None
         _add(charged[charge.run_id, charge.funded], charge.gpu_seconds, charge.amount_mgpus)
+    for whose, gpu_seconds, given_back in _past_ends(low, high):
+        _add(charged[whose], -gpu_seconds, -given_back)
     for whose in sorted(held.keys() | charged.keys()):
         if held[whose] != charged[whose]:
             run_id, funded = whose
@@ -94,6 +98,19 @@ def _charges_unlike_holdings(start: datetime, end: datetime) -> Iterator[EntryPr
 def _add(pair: list[int], gpu_seconds: int, amount: int) -> None:
     pair[0] += gpu_seconds
     pair[1] += amount
+
+
+def _past_ends(start: datetime, end: datetime) -> Iterator[tuple[tuple[int, bool], int, int]]:
+    """Yield whose charge reaches past its run's end, the GPU-seconds beyond, and what of the
+    amount was given back for it."""
+    late = _charges(start, end).filter(until__gt=F("run__ended_at"))
+    back = Entry.objects.filter(kind=Kind.ADJUST, run_id__in=late.order_by().values("run_id"))
+    amounts = dict(back.values_list("key", "amount_mgpus"))
+    for charge in late.select_related("run"):
+        assert charge.run is not None
+        assert charge.run.ended_at is not None
+        beyond, _ = past_end(charge, charge.run.ended_at)
+        yield (charge.run.pk, charge.funded), beyond, -amounts.get(late_end_key(charge), 0)
 
 
 def _charges(start: datetime, end: datetime) -> QuerySet[Entry]:
@@ -112,9 +129,8 @@ def _releases_above_holds() -> Iterator[EntryProblem]:
 
 
 def _refunds_above_charges() -> Iterator[EntryProblem]:
-    kinds = (Kind.CHARGE, Kind.REFUND)
-    refunded = Entry.objects.filter(kind=Kind.REFUND).values("run_id")
-    rows = Entry.objects.filter(kind__in=kinds, run_id__in=refunded).order_by()
+    corrected = Entry.objects.filter(kind__in=(Kind.REFUND, Kind.ADJUST)).values("run_id")
+    rows = Entry.objects.filter(kind__in=SETTLES, run_id__in=corrected).order_by()
     total: dict[int | None, int] = defaultdict(int)
     for run_id, kind, amount in rows.values_list("run_id", "kind").annotate(
         total=Sum("amount_mgpus")

@@ -1,4 +1,7 @@
-"""What a failed node gives back: the charges of the run that it killed."""
+"""What is given back: charges of a run that a failed node killed, or of time past a run's end.
+
+Either carries an amount and no GPU-seconds: the time was held all the same.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -9,7 +12,7 @@ from django.db.models import Max, Sum
 
 from budgets.models import Period
 from ledger.entries import write
-from ledger.figures import segment_bounds
+from ledger.figures import closed_until, segment_bounds
 from ledger.instants import LedgerError, iso, to_seconds, whole
 from ledger.lock import lock_ledger
 from ledger.models import Entry
@@ -17,6 +20,7 @@ from workloads.models import JobEvent, Run
 
 POLICIES = ("all", "checkpoint", "none")
 CHECKPOINT = "checkpoint"  # the kind of JobEvent that marks progress kept
+LATE_END = "adjust:late-end:"  # and the rest of the charge's key
 
 
 @transaction.atomic
@@ -36,11 +40,61 @@ def refund_run(*, run: Run, now: datetime, policy: str) -> int:
     return sum(entry.amount_mgpus for entry in refunds)
 
 
+@transaction.atomic
+def settle_late_end(*, run: Run, now: datetime, policy: str) -> int:
+    """Give back what a run was charged past its end, once that is known; return how much.
+
+    Timesteps that were closed in the belief that it still ran stay closed: each funded charge that
+    reaches past the end gets one "adjust" of exactly the part beyond. A node failure's refund,
+    due when the timestep in which the run ended is closed, is written with it. Repeated it writes
+    nothing. Raises LedgerError where a closed period is to be corrected and none is active.
+    """
+    now, closed = whole(now, "now"), closed_until()
+    if run.ended_at is None:
+        raise LedgerError(f"Run {run} has not ended: nothing is given back.")
+    if closed is None or closed <= run.ended_at:
+        return 0
+    lock_ledger()
+    late = _past_end(run, run.ended_at, now)
+    failed = [run] if run.end_reason == Run.EndReason.NODE_FAILURE else []
+    refunds = refunds_of(runs=failed, now=now, policy=policy)
+    write([*late, *refunds])
+    return sum(entry.amount_mgpus for entry in refunds) - sum(entry.amount_mgpus for entry in late)
+
+
+def _past_end(run: Run, ended_at: datetime, now: datetime) -> list[Entry]:
+    """Return an adjustment, unsaved, for each funded charge past the end that has none yet."""
+    charges = Entry.objects.filter(run=run, kind=Entry.Kind.CHARGE, funded=True)
+    there = Entry.objects.filter(run=run, kind=Entry.Kind.ADJUST, key__startswith=LATE_END)
+    known = set(there.values_list("key", flat=True))
+    note = f"the run had ended at {iso(ended_at)}, which became known at {iso(now)}"
+    return [
+        _correction(Entry.Kind.ADJUST, charge, -past_end(charge, ended_at)[1], key, note, now)
+        for charge in charges.filter(until__gt=ended_at).select_related("period").order_by("at")
+        if (key := late_end_key(charge)) not in known
+    ]
+
+
+def past_end(charge: Entry, ended_at: datetime) -> tuple[int, int]:
+    """Return the GPU-seconds and the amount of a charge that lie past its run's end.
+
+    Exact: over a segment GPUs and rate are constant.
+    """
+    start, end = segment_bounds(charge)
+    late = max(0, end - max(start, to_seconds(ended_at)))
+    seconds = end - start
+    return charge.gpu_seconds * late // seconds, charge.amount_mgpus * late // seconds
+
+
+def late_end_key(charge: Entry) -> str:
+    return LATE_END + charge.key.removeprefix("charge:")
+
+
 def refunds_of(*, runs: Iterable[Run], now: datetime, policy: str) -> list[Entry]:
     """Return the refunds that runs have yet to get, unsaved, under a lock of the caller's.
 
-    They carry an amount and no GPU-seconds: the time was held all the same. The refund of a charge
-    in a closed period is an entry in the open one.
+    The refund of a charge in a closed period is an entry in the open one. What was charged past a
+    run's end is no part of it (``settle_late_end``).
     """
     if policy not in POLICIES:
         raise LedgerError(f"There is no refund policy {policy!r}: choose {', '.join(POLICIES)}.")
@@ -63,13 +117,15 @@ def _checkpoints(runs: dict[int, Run]) -> dict[int, int]:
 
 
 def _charged(runs: dict[int, Run], since: dict[int, int]) -> dict[int, int]:
-    """Return what each run was charged after its checkpoint; a segment's cost is even over it."""
+    """Return what each run was charged from its checkpoint to its end; a segment's cost is even."""
     charges = Entry.objects.filter(run_id__in=runs, kind=Entry.Kind.CHARGE, funded=True)
     total: dict[int, int] = defaultdict(int)
     for charge in charges.order_by("run_id", "at"):
         assert charge.run_id is not None
         start, end = segment_bounds(charge)
-        lost = max(0, end - max(start, since.get(charge.run_id, start)))
+        ended_at = runs[charge.run_id].ended_at
+        until = end if ended_at is None else min(end, to_seconds(ended_at))
+        lost = max(0, until - max(start, since.get(charge.run_id, start)))
         total[charge.run_id] += charge.amount_mgpus * lost // (end - start)
     return total
 
@@ -85,20 +141,30 @@ def _refund(run: Run, amount: int, policy: str, now: datetime) -> Entry:
         .select_related("period")
         .latest("at")
     )
-    period = last.period if last.period.status != Period.Status.CLOSED else _open_period(now)
     what = "all of it" if policy == "all" else "since its last checkpoint"
+    key = f"refund:{run.pk}:{iso(last.at)}"
+    return _correction(Entry.Kind.REFUND, last, amount, key, f"node failure: {what}", now)
+
+
+def _correction(
+    kind: Entry.Kind, charge: Entry, amount: int, key: str, note: str, now: datetime
+) -> Entry:
+    """Return an entry, unsaved, that corrects a charge: in its period, or if that is closed, in the
+    open one."""
+    closed = charge.period.status == Period.Status.CLOSED
+    period = _open_period(now) if closed else charge.period
     return Entry(
-        kind=Entry.Kind.REFUND,
-        budget_id=last.budget_id,
+        kind=kind,
+        budget_id=charge.budget_id,
         period=period,
         at=min(max(now, period.starts_at), period.ends_at - timedelta(seconds=1)),
         amount_mgpus=amount,
-        job_id=run.job_id,
-        attempt=run.number,
-        run=run,
-        pool_id=run.pool_id,
-        note=f"node failure: {what}",
-        key=f"refund:{run.pk}:{iso(last.at)}",
+        job_id=charge.job_id,
+        attempt=charge.attempt,
+        run_id=charge.run_id,
+        pool_id=charge.pool_id,
+        note=note,
+        key=key,
         created_at=now,
     )
 

@@ -21,7 +21,7 @@ from ledger.periods import (
     close_period,
     start_period,
 )
-from ledger.refunds import refund_run
+from ledger.refunds import refund_run, settle_late_end
 from ledger.segments import Segment, segments
 
 __all__ = [
@@ -44,6 +44,7 @@ __all__ = [
     "refund_run",
     "release_rest",
     "segments",
+    "settle_late_end",
     "start_period",
     "sweep_holds",
     "transfer",

@@ -34,6 +34,7 @@ class JobCharges:
 
     charged_mgpus: int
     refunded_mgpus: int
+    adjusted_mgpus: int  # below 0: given back
     held_mgpus: int  # left of its holds
     charged_gpu_seconds: int
     parked_gpu_seconds: int
@@ -42,7 +43,7 @@ class JobCharges:
 
 
 def job_charges(*, job: Job) -> JobCharges:
-    """Return all that a job was charged and refunded so far. One query."""
+    """Return all that a job was charged, refunded and corrected by so far. One query."""
     lines: list[ChargeLine] = []
     sums: dict[str, int] = defaultdict(int)
     for entry in Entry.objects.filter(job=job).select_related("run").order_by("at", "pk"):
@@ -52,6 +53,7 @@ def job_charges(*, job: Job) -> JobCharges:
     return JobCharges(
         charged_mgpus=sums[Kind.CHARGE],
         refunded_mgpus=sums[Kind.REFUND],
+        adjusted_mgpus=sums[Kind.ADJUST],
         held_mgpus=sum(sign * sums[kind] for kind, sign in HOLDS.items()),
         charged_gpu_seconds=sum(line.gpu_seconds for line in lines if line.funded),
         parked_gpu_seconds=sum(line.parked_gpu_seconds for line in lines if line.funded),

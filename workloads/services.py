@@ -125,7 +125,8 @@ def end_run(*, run: Run, reason: str, at: datetime, **data: Any) -> bool:
         if not changed:
             return False
         run.state, run.end_reason, run.ended_at = RS.ENDED, reason, at
-        run.holdings.filter(started_at__gt=at, ended_at=None).update(started_at=at, ended_at=at)
+        # What was noted in the belief that it went on was never held.
+        run.holdings.filter(started_at__gt=at).update(started_at=at, ended_at=at)
         run.holdings.filter(Q(ended_at=None) | Q(ended_at__gt=at)).update(ended_at=at)
         job = Job.objects.get(pk=run.job_id)
         _after_run(job, run, at=at)

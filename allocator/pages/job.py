@@ -55,7 +55,9 @@ class Money:
 
     @property
     def so_far_mgpus(self) -> int:
-        return self.charges.charged_mgpus - self.charges.refunded_mgpus + self.in_flight_mgpus
+        charges = self.charges
+        settled = charges.charged_mgpus - charges.refunded_mgpus + charges.adjusted_mgpus
+        return settled + self.in_flight_mgpus
 
 
 @dataclass(frozen=True)

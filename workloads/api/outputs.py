@@ -146,6 +146,7 @@ class ChargesOut(serializers.Serializer[Any]):
 
     charged_mgpus = serializers.IntegerField()
     refunded_mgpus = serializers.IntegerField()
+    adjusted_mgpus = serializers.IntegerField(help_text="Corrections; below 0: given back")
     held_mgpus = serializers.IntegerField()
     charged_gpu_seconds = serializers.IntegerField()
     parked_gpu_seconds = serializers.IntegerField()
