@@ -5,7 +5,17 @@ import pytest
 from allocator.core.plan import Assignment, Plan
 from allocator.core.problem import Kind, Node, Problem
 from benchmarks.baselines import priority_first
-from benchmarks.rolling import DECAY, PENALTY, Case, cases, floors, measure_all, roll, tables
+from benchmarks.rolling import (
+    DECAY,
+    PENALTY,
+    Case,
+    Hint,
+    cases,
+    floors,
+    measure_all,
+    roll,
+    tables,
+)
 from benchmarks.weeks import DAY, HORIZON, Arrival, Curve, Week, make_week
 
 
@@ -17,7 +27,7 @@ def week(*arrivals: Arrival, services: tuple[Curve, ...] = (), steps: int = 6) -
     return Week((Node("n0", 8),), steps, arrivals, services)
 
 
-def plain(problem: Problem, k: int) -> Plan:
+def plain(problem: Problem, k: int, hint: Hint) -> Plan:
     return priority_first(problem)
 
 
@@ -43,7 +53,7 @@ def test_a_start_that_an_overrun_puts_off_is_thrash() -> None:
 def test_another_block_at_the_same_time_is_thrash_but_not_in_time() -> None:
     """A plan that moves the waiting job from GPU 0 to GPU 1 and back while it waits for 3."""
 
-    def restless(problem: Problem, k: int) -> Plan:
+    def restless(problem: Problem, k: int, hint: Hint) -> Plan:
         start = 3 - k
         moved = tuple(Assignment(job.name, k % 2, 1, start, start + 1) for job in problem.batch
                       if job.running is None)  # fmt: skip
@@ -54,10 +64,21 @@ def test_another_block_at_the_same_time_is_thrash_but_not_in_time() -> None:
     assert (outcome.started, outcome.illegal) == (1, 0)
 
 
+def test_a_hint_tells_where_the_last_plan_put_what_still_waits() -> None:
+    hints = []
+
+    def spy(problem: Problem, k: int, hint: Hint) -> Plan:
+        hints.append(dict(hint))
+        return priority_first(problem)
+
+    roll(week(arrival("a", 8, 2, 2), arrival("b", 4, 1, 1), steps=3), Case("", spy))
+    assert hints == [{}, {"b": (1, 0)}, {"b": (0, 0)}]
+
+
 def test_foresight_sees_arrivals_and_true_durations() -> None:
     seen: list[Problem] = []
 
-    def spy(problem: Problem, k: int) -> Plan:
+    def spy(problem: Problem, k: int, hint: Hint) -> Plan:
         seen.append(problem)
         return priority_first(problem)
 
@@ -76,7 +97,7 @@ def test_services_go_on_from_what_they_hold_and_shortfall_costs() -> None:
     """A jump from 1 to 5 with a swap cap of 2: the fleet climbs before it, 8 GPUs are short."""
     curve = Curve("s", 3, 2, (5, 1, 1, 5, 5, 5, *[5] * HORIZON))
 
-    def served(problem: Problem, k: int) -> Plan:
+    def served(problem: Problem, k: int, hint: Hint) -> Plan:
         held = problem.realtime[0].held
         assert (held is None) == (k == 0)
         return priority_first(problem)
@@ -89,7 +110,7 @@ def test_services_go_on_from_what_they_hold_and_shortfall_costs() -> None:
 
 
 def test_an_illegal_plan_is_counted() -> None:
-    def twice(problem: Problem, k: int) -> Plan:
+    def twice(problem: Problem, k: int, hint: Hint) -> Plan:
         both = tuple(Assignment(job.name, 0, job.gpus, 0, 1) for job in problem.batch)
         return Plan(problem.gpus, problem.horizon, both)
 
