@@ -29,6 +29,8 @@ from .windows import Windows
 MOST_OPTIONS = 400_000  # jobs x rows: beyond it the whole frame is not put into one model
 MOST_STARTS = 10_000  # literals of the counts of a whole frame
 FIRST_SHARE = 0.4  # of the time left, for each model of the whole frame; the rest is for windows
+ATTEMPTS = 4  # at the nodes of a whole frame, each four times as hard as the one before
+FEW_IDLE, MANY_IDLE = 25, 200  # windows in a row without a gain before something else is tried
 BOUND_SHARE = 0.1  # of the time, for the bound by prices
 
 
@@ -80,11 +82,7 @@ class _Full:
         until = self.clock.elapsed() + BOUND_SHARE * self.clock.left
         self.bound = priced_bound(frame, self.fast.objective, lambda: self.clock.elapsed() >= until)
         search = Search(frame, self.fast.plan, self.bound, self._sparing())
-        self._whole(frame, search)
-        self.bound = search.bound
-        if not search.proven:
-            Windows(search, self.clock.seed).run()
-            self.bound = search.bound
+        self._improve(frame, search)
         plan, value = search.best, search.value
         if check(self.problem, plan) or check_guard(self.problem, plan, self.fast.construction):
             return self.keep(Status.REJECTED)
@@ -103,17 +101,22 @@ class _Full:
         spare = 3 * (self.clock.elapsed() - before)
         return replace(self.clock, limit=self.clock.limit - spare)
 
-    def _whole(self, frame: Frame, search: Search) -> None:
-        """The whole frame as one model, where it is not too large for that."""
-        clock = search.clock
-        if clock.over or len(frame.works) * len(frame.rows) > MOST_OPTIONS:
-            return
-        areas = by_pool(frame)
-        if count_starts(start_words(frame, areas)) > MOST_STARTS:
-            return
-        search.by_pools(FIRST_SHARE)
-        if search.several_nodes and not search.proven:
-            search.by_nodes(FIRST_SHARE)
+    def _improve(self, frame: Frame, search: Search) -> None:
+        """The whole frame as one model, where it is not too large for that, and windows of it."""
+        whole, windows = self._fits_one_model(frame), Windows(search, self.clock.seed)
+        if whole:
+            search.by_pools(FIRST_SHARE)
+        for attempt in range(ATTEMPTS if whole else 1):
+            self.bound = search.bound
+            if whole and search.several_nodes:
+                search.by_nodes(FIRST_SHARE, harder=attempt)
+            windows.run(FEW_IDLE if whole and search.several_nodes else MANY_IDLE)
+        self.bound = search.bound
+
+    def _fits_one_model(self, frame: Frame) -> bool:
+        if self.clock.over or len(frame.works) * len(frame.rows) > MOST_OPTIONS:
+            return False
+        return count_starts(start_words(frame, by_pool(frame))) <= MOST_STARTS
 
 
 def gross_bound(problem: Problem) -> float:

@@ -100,8 +100,10 @@ class Search:
             sure = sure and answer == cp_model.INFEASIBLE
             counts.forbid(core, schedule)
 
-    def by_nodes(self, share: float) -> None:
+    def by_nodes(self, share: float, harder: int = 0) -> None:
         """Rounds of counts by node and identities, within a share of the time that is left."""
+        if self.proven or self.clock.over:
+            return
         until = self.clock.elapsed() + share * self.clock.left
         counts = self._counts(by_node(self.frame))
         if counts is None:
@@ -109,7 +111,7 @@ class Search:
         counts.at_most(self.bound)
         if self.improving:
             counts.better_than(self.best)
-        work, sure = self.effort.counts / 4, True
+        work, sure = self.effort.counts * 4.0 ** (harder - 1), True
         for attempt in range(self.effort.rounds):
             if self.proven or self.clock.over or self.clock.elapsed() >= until:
                 return

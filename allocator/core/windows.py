@@ -17,7 +17,6 @@ from .plan import Assignment
 SMALL = 64  # GPUs of a fleet that is one window, in which only some jobs are free
 WIDTHS = (16, 32, 64)  # GPUs of a window of a larger fleet; a node at least
 MOST_WAITING = 24  # jobs without a place that a window may take in
-PATIENCE = 200  # windows in a row without a gain: the search ends
 EFFORT = Effort(counts=2.0, rounds=2, places=15_000)
 
 
@@ -33,10 +32,10 @@ class Windows:
         self.luck = {width: [1, 2] for width in WIDTHS}  # gains and tries, both with a head start
         self.slowest = 0.0  # seconds to build a window's model: no solver's limit covers them
 
-    def run(self) -> None:
-        """One window after another."""
+    def run(self, patience: int) -> None:
+        """One window after another, until so many in a row gain nothing."""
         idle, clock = 0, self.search.clock
-        while idle < PATIENCE and not self.search.proven:
+        while idle < patience and not self.search.proven:
             if clock.over or clock.left < 1.5 * self.slowest:
                 return
             width = self._width()

@@ -24,7 +24,8 @@ from allocator.core.plan import Assignment, Plan, Result, Status
 from allocator.core.problem import BatchJob, Problem, RealtimeJob
 from allocator.core.solve import solve
 from allocator.core.windows import Windows
-from benchmarks.scenarios import family_problem, fleet_problem
+from benchmarks.fleets import fleet_problem
+from benchmarks.scenarios import family_problem
 from tests.core.problems import job, problem, random_problem, run, service, tree
 
 
@@ -278,7 +279,7 @@ def test_windows_gain_value_and_keep_what_is_outside() -> None:
     clock = Clock(5.0, lambda: time.perf_counter() - started, 0, 1)
     search = Search(frame_of(construction), fast.plan, math.inf, clock)
     windows = Windows(search, seed=1)
-    windows.run()
+    windows.run(patience=100)
     assert windows.tried > 1
     assert search.value > fast.objective
     assert check(made, search.best) == ()
