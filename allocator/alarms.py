@@ -21,7 +21,25 @@ def clear(*, kind: str, at: datetime) -> None:
     Alarm.objects.filter(kind=kind, cleared_at=None).update(cleared_at=at)
 
 
+def note(*, kind: str, **data: object) -> None:
+    """Add to what an open alarm knows."""
+    for alarm in Alarm.objects.filter(kind=kind, cleared_at=None):
+        alarm.data |= data
+        alarm.save(update_fields=["data"])
+
+
+def is_open(*, kind: str) -> bool:
+    return Alarm.objects.filter(kind=kind, cleared_at=None).exists()
+
+
 def unreachable() -> set[str]:
-    """Slugs of the clusters that could not be reached when they were last asked."""
-    kinds = Alarm.objects.filter(kind__startswith=UNREACHABLE, cleared_at=None)
-    return {kind.removeprefix(UNREACHABLE) for kind in kinds.values_list("kind", flat=True)}
+    """Slugs of the clusters that could not be reached when they were last asked.
+
+    One that answers but for some calls (``answers`` in the alarm's data) is not among them.
+    """
+    open_now = Alarm.objects.filter(kind__startswith=UNREACHABLE, cleared_at=None)
+    return {
+        alarm.kind.removeprefix(UNREACHABLE)
+        for alarm in open_now
+        if not alarm.data.get("answers", False)
+    }

@@ -4,12 +4,13 @@ import logging
 from collections import defaultdict
 from datetime import UTC, datetime
 
+from django.conf import settings
 from django.db import transaction
-from django.db.models import Min, Q
+from django.db.models import F, Min, Q
 
 from allocator import admission, alarms, delivery, timesteps, turning
-from clusters.connectors import connector_for
-from clusters.connectors.base import ConnectorError, IdleWindow
+from allocator.calls import Calls, NoAnswer
+from clusters.connectors.base import IdleWindow
 from clusters.models import Cluster
 from ledger import figures
 from ledger import services as ledger
@@ -21,6 +22,7 @@ from workloads.models import Holding, Job, Run, Service
 
 logger = logging.getLogger(__name__)
 
+LATE_END = "late-end"  # an alarm: what was charged past an end is not given back yet
 NOTHING = datetime.min.replace(tzinfo=UTC)
 
 
@@ -33,16 +35,16 @@ def due(*, at: datetime) -> list[datetime]:
     return [] if first is None else list(timesteps.between(timesteps.floor(first), at))
 
 
-def close_due(*, at: datetime) -> list[datetime]:
+def close_due(*, at: datetime, calls: Calls | None = None) -> list[datetime]:
     """Charge what really ran, timestep by timestep; missed ones by the same code.
 
     What can't be closed, with no period to charge it to, waits for one; an alarm says so.
     """
-    closed = []
+    calls, closed = calls or Calls(), []
     try:
         until = min(at, _known_until(at))
         for start in due(at=until):
-            if _close(start, at, until):
+            if _close(start, at, until, calls):
                 closed.append(start)
     except ledger.LedgerError as error:
         alarms.raise_alarm(kind="not-closed", text=str(error), at=at)
@@ -51,11 +53,11 @@ def close_due(*, at: datetime) -> list[datetime]:
     return closed
 
 
-def _close(start: datetime, at: datetime, until: datetime) -> bool:
+def _close(start: datetime, at: datetime, until: datetime, calls: Calls) -> bool:
     """Closing a timestep and funding the next are one transaction: a crash leaves both or none."""
     end = start + timesteps.step()
     segments = ledger.segments(start=start, end=end)
-    parked = _parked(segments, at)
+    parked = _parked(segments, at, calls)
     with transaction.atomic():
         if not ledger.close_timestep(start=start, end=end, parked=parked, now=at):
             return False
@@ -77,6 +79,25 @@ def _known_until(at: datetime) -> datetime:
     driven = Cluster.objects.filter(pools__runs__state__in=Run.LIVE).distinct()
     seen = driven.values_list("observed_until", flat=True)
     return min((until or NOTHING for until in seen), default=at)
+
+
+def settle_late_end(*, run: Run, now: datetime) -> bool:
+    """Give back what was charged past a run's end. Without an open period it waits for one."""
+    try:
+        ledger.settle_late_end(run=run, now=now, policy=settings.NODE_FAILURE_REFUND)
+    except ledger.LedgerError as error:
+        alarms.raise_alarm(kind=LATE_END, text=f"{run} ended earlier than charged. {error}", at=now)
+        return False
+    return True
+
+
+def settle_what_waited(*, at: datetime) -> None:
+    """Give back what could not be given back when it became known."""
+    if not alarms.is_open(kind=LATE_END):
+        return
+    late = Run.objects.filter(charged_until__gt=F("ended_at")).order_by("id")
+    if all(settle_late_end(run=run, now=at) for run in late):
+        alarms.clear(kind=LATE_END, at=at)
 
 
 def fund_waiting(*, at: datetime) -> dict[int, ledger.HoldResult]:
@@ -167,7 +188,9 @@ def _held_past(boundary: datetime) -> list[Run]:
     return list(runs.distinct().select_related("job", "job__budget", "pool").order_by("id"))
 
 
-def _parked(segments: list[ledger.Segment], at: datetime) -> dict[tuple[int, datetime], int]:
+def _parked(
+    segments: list[ledger.Segment], at: datetime, calls: Calls
+) -> dict[tuple[int, datetime], int]:
     """Parked GPU-seconds of each segment, asked of its cluster: key (run id, segment start).
 
     A cluster that can't say counts as busy, with an alarm: a charge is never lost for it.
@@ -181,9 +204,9 @@ def _parked(segments: list[ledger.Segment], at: datetime) -> dict[tuple[int, dat
     for cluster in Cluster.objects.filter(pk__in=by_cluster):
         pairs = by_cluster[cluster.pk]
         try:
-            answers = connector_for(cluster).idle([_window(run, seg) for run, seg in pairs])
-        except ConnectorError as error:
-            alarms.raise_alarm(kind=f"no-telemetry:{cluster.slug}", text=str(error), at=at)
+            answers = calls.to(cluster).idle([_window(run, seg) for run, seg in pairs])
+        except NoAnswer as failure:
+            alarms.raise_alarm(kind=f"no-telemetry:{cluster.slug}", text=str(failure), at=at)
             continue
         alarms.clear(kind=f"no-telemetry:{cluster.slug}", at=at)
         for (run, segment), seconds in zip(pairs, answers, strict=True):

@@ -20,11 +20,13 @@ from allocator import (
     closing,
     committing,
     driving,
+    refusals,
     requests,
     snapshot,
     timesteps,
     turning,
 )
+from allocator.calls import Calls
 from allocator.core.check import Violation, check, check_guard
 from allocator.core.plan import Result
 from allocator.core.problem import ProblemError
@@ -49,6 +51,7 @@ class _Course:
 
     at: datetime
     trigger: str
+    calls: Calls = field(default_factory=Calls)
     closed: list[datetime] = field(default_factory=list)
     refused: dict[int, ledger.HoldResult] = field(default_factory=dict)
 
@@ -65,32 +68,36 @@ def run(*, at: datetime, trigger: str) -> Cycle | None:
         asked = requests.state().requested
         course = _Course(at=_not_before_observed(at), trigger=trigger)
         _compare_clocks(at, course.at)
-        driving.observe(at=course.at)
-        _carry_out(course.at)
+        driving.observe(at=course.at, calls=course.calls)
+        _carry_out(course)
         _grant_what_takes_effect(course.at)
-        course.closed = closing.close_due(at=course.at)
+        course.closed = closing.close_due(at=course.at, calls=course.calls)
         turning.start_due(at=course.at)  # also where no timestep was to be closed
+        closing.settle_what_waited(at=course.at)
         course.refused = closing.fund_waiting(at=course.at)
         try:
             cycle = _plan_and_commit(course)
         except snapshot.NothingToPlan:
             cycle = None
-        _carry_out(course.at)
+        _carry_out(course)
         closing.cover_services(at=course.at)
         AllocatorState.objects.filter(pk=1, handled__lt=asked).update(handled=asked)
     return cycle
 
 
 def reason_to_run(*, at: datetime) -> str | None:
-    """Why a cycle is due now, or None: a request, a timestep's end, a decision left over."""
-    state = requests.state()
-    if state.requested > state.handled:
+    """Why a cycle is due now, or None: a request, a timestep's end, a decision left over, a refused
+    job that may be tried again."""
+    if requests.is_open():
         return "request"
     if closing.due(at=at):
         return "timestep"
     undone = (Run.State.STARTING, Run.State.STOPPING)
     if Run.objects.filter(state__in=undone).exists():
         return "unfinished"
+    again = refusals.next_try()
+    if again is not None and again <= at:
+        return "retry"
     with requests.single_flight() as alone:
         if alone and driving.observe(at=_not_before_observed(at)):
             return "completion"
@@ -114,9 +121,10 @@ def _compare_clocks(at: datetime, held: datetime) -> None:
     alarms.raise_alarm(kind="clock", text=text, at=held)
 
 
-def _carry_out(at: datetime) -> None:
+def _carry_out(course: _Course) -> None:
     """Carry out what is decided; then stop what was cancelled meanwhile or lost its node."""
-    driving.carry_out(at=at)
+    at = course.at
+    driving.carry_out(at=at, calls=course.calls)
     running = Run.objects.filter(state=Run.State.RUNNING).select_related("job")
     cancelled = running.filter(job__cancel_requested_at__isnull=False)
     stopped = [
@@ -129,7 +137,7 @@ def _carry_out(at: datetime) -> None:
         workloads.decide_stop(run=run, reason=Run.EndReason.NODE_FAILURE, at=at) for run in lost
     ]
     if any(stopped):
-        driving.carry_out(at=at)
+        driving.carry_out(at=at, calls=course.calls)
 
 
 def _grant_what_takes_effect(at: datetime) -> None:

@@ -3,31 +3,28 @@
 No connector call happens inside a database transaction. What was decided stands in the database
 first (runs that are starting or stopping, a service's pending set), so that whoever comes after
 a crash carries out the same decisions; connectors answer a repeated call as they did the first.
+Each call is guarded by itself (``calls``): one that fails leaves its run as decided.
 """
 
 import logging
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
-from allocator import alarms, closing, timesteps
+from allocator import admission, alarms, closing, requests, timesteps
+from allocator.calls import Calls, Line, NoAnswer
 from clusters import services as clusters
-from clusters.connectors import connector_for
-from clusters.connectors.base import (
-    Connector,
-    ConnectorError,
-    Placement,
-    Refusal,
-    RunReport,
-    StartOrder,
-)
+from clusters.connectors.base import Placement, Refusal, RunReport, StartOrder
 from clusters.models import Cluster, Node
 from forecasting import services as forecasting
+from ledger import figures
 from ledger import services as ledger
 from workloads import services as workloads
-from workloads.models import Job, Run, Service
+from workloads.models import Holding, Job, Run, Service
 
 logger = logging.getLogger(__name__)
 
@@ -39,47 +36,71 @@ OUTCOMES = {
 }
 
 
-def observe(*, at: datetime) -> int:
+def observe(*, at: datetime, calls: Calls | None = None) -> int:
     """Write down what every cluster says has happened. Returns how many runs ended.
 
     A cluster that can't be reached raises an alarm and keeps its last known state.
     """
-    ended = 0
+    calls, ended = calls or Calls(), 0
     for cluster in Cluster.objects.all():
-        live = {run.external_id: run for run in _live().filter(pool__cluster=cluster)}
-        try:
-            seen = connector_for(cluster).observe(
-                since=cluster.observed_until, at=at, live=set(live)
-            )
-        except ConnectorError as error:
-            alarms.raise_alarm(kind=f"{alarms.UNREACHABLE}{cluster.slug}", text=str(error), at=at)
-            continue
-        alarms.clear(kind=f"{alarms.UNREACHABLE}{cluster.slug}", at=at)
-        with transaction.atomic():
-            clusters.record(cluster, seen)
-            ended += sum(_take_over(live[report.external_id], report, at) for report in seen.runs)
+        line = calls.to(cluster)
+        with _told(line, at):
+            ended += _observe(line, at)
     return ended
 
 
-def carry_out(*, at: datetime) -> None:
-    """Stop, resize and start what was decided, in that order: stops free the GPUs of starts."""
-    decided = Q(state__in=(Run.State.STARTING, Run.State.STOPPING))
-    changing = Q(state=Run.State.RUNNING, job__service__pending__isnull=False)
+def carry_out(*, at: datetime, calls: Calls | None = None) -> None:
+    """Stop, resize and start what was decided, in that order: stops free the GPUs of starts.
+
+    What fails stays decided: a later cycle carries it out.
+    """
+    calls = calls or Calls()
     by_cluster: dict[int, list[Run]] = defaultdict(list)
-    for run in _live().filter(decided | changing):
+    for run in _undone():
         by_cluster[run.pool.cluster_id].append(run)
     if not by_cluster:
         return
     for cluster in Cluster.objects.filter(pk__in=by_cluster):
-        runs = by_cluster[cluster.pk]
-        connector = connector_for(cluster)
-        try:
-            _stop(connector, [r for r in runs if r.state == Run.State.STOPPING], at)
-            _resize(connector, [r for r in runs if r.state == Run.State.RUNNING], at)
-            _start(connector, [r for r in runs if r.state == Run.State.STARTING], at)
-        except ConnectorError as error:
-            # The rest stays decided: the next cycle carries it out.
-            alarms.raise_alarm(kind=f"{alarms.UNREACHABLE}{cluster.slug}", text=str(error), at=at)
+        line, runs = calls.to(cluster), by_cluster[cluster.pk]
+        _stop(line, [r for r in runs if r.state == Run.State.STOPPING], at)
+        _resize(line, [r for r in runs if r.state == Run.State.RUNNING], at)
+        _start(line, [r for r in runs if r.state == Run.State.STARTING], at)
+        if not line.failed and not line.is_left_alone:
+            alarms.clear(kind=_alarm(line), at=at)
+
+
+@contextmanager
+def _told(line: Line, at: datetime) -> Iterator[None]:
+    """A call that fails is an alarm of its cluster, and nothing else."""
+    try:
+        yield
+    except NoAnswer as failure:
+        alarms.raise_alarm(kind=_alarm(line), text=str(failure), at=at, answers=line.answers)
+
+
+def _alarm(line: Line) -> str:
+    return f"{alarms.UNREACHABLE}{line.cluster.slug}"
+
+
+def _observe(line: Line, at: datetime) -> int:
+    cluster = line.cluster
+    live = {run.external_id: run for run in _live().filter(pool__cluster=cluster)}
+    seen = line.observe(since=cluster.observed_until, at=at, live=set(live))
+    known = [report for report in seen.runs if report.external_id in live]
+    with transaction.atomic():
+        clusters.record(cluster, seen, closed_until=figures.closed_until())
+        ended = sum(_take_over(live[report.external_id], report, at) for report in known)
+    if alarms.is_open(kind=_alarm(line)):
+        _note_that_it_answers(line, at)
+    return ended
+
+
+def _note_that_it_answers(line: Line, at: datetime) -> None:
+    """The alarm is over, unless a call has failed that is yet to be made again."""
+    if not _undone().filter(pool__cluster=line.cluster).exists():
+        alarms.clear(kind=_alarm(line), at=at)
+    else:
+        alarms.note(kind=_alarm(line), answers=True)
 
 
 def _live() -> QuerySet[Run]:
@@ -87,42 +108,74 @@ def _live() -> QuerySet[Run]:
     return live.select_related("job", "job__service", "pool", "job__budget").order_by("id")
 
 
-def _stop(connector: Connector, runs: list[Run], at: datetime) -> None:
-    for run in runs:
-        _take_over(run, connector.stop(run.external_id, at=at), at)
+def _undone() -> QuerySet[Run]:
+    """Runs of which something was decided that their cluster has yet to confirm."""
+    decided = Q(state__in=(Run.State.STARTING, Run.State.STOPPING))
+    changing = Q(state=Run.State.RUNNING, job__service__pending__isnull=False)
+    return _live().filter(decided | changing)
 
 
-def _start(connector: Connector, runs: list[Run], at: datetime) -> None:
-    for run in runs:
-        answer = connector.start(_order(run), at=at)
-        if isinstance(answer, Refusal):
-            logger.warning("Run %s was refused: %s", run.external_id, answer.reason)
-            _end(run, Run.EndReason.REFUSED, at, why=answer.reason)
-        else:
-            _take_over(run, answer, at)
+def _stop(line: Line, runs: list[Run], at: datetime) -> None:
+    for run in _while_it_answers(line, runs):
+        with _told(line, at):
+            _take_over(run, line.stop(run.external_id, at=at), at)
 
 
-def _resize(connector: Connector, runs: list[Run], at: datetime) -> None:
+def _start(line: Line, runs: list[Run], at: datetime) -> None:
+    for run in _while_it_answers(line, runs):
+        blocks = _blocks(run)
+        if _held_by_others(run, blocks):
+            logger.warning("Run %s waits: its GPUs are not free yet.", run.external_id)
+            continue
+        with _told(line, at):
+            answer = line.start(_order(run, blocks), at=at)
+            if isinstance(answer, Refusal):
+                logger.warning("Run %s was refused: %s", run.external_id, answer.reason)
+                _end(run, Run.EndReason.REFUSED, at, now=at, why=answer.reason)
+            else:
+                _take_over(run, answer, at)
+
+
+def _resize(line: Line, runs: list[Run], at: datetime) -> None:
     """Services that shrink come first: others may grow into what they leave."""
     nodes = {node.pk: node for node in Node.objects.all()} if runs else {}
-    for run in sorted(runs, key=_growth):
+    for run in _while_it_answers(line, sorted(runs, key=_growth)):
         blocks = [workloads.Block(nodes[pk], mask, funded) for pk, mask, funded in _pending(run)]
-        since = _resized(connector, run, blocks, at)
-        with transaction.atomic():
-            workloads.resize(run=run, blocks=blocks, at=since)
-            Service.objects.filter(pk=run.job.service.pk).update(pending=None)
+        if _held_by_others(run, blocks):
+            logger.warning("Service %s waits: GPUs are not free yet.", run.external_id)
+            continue
+        with _told(line, at):
+            since = _resized(line, run, blocks, at)
+            with transaction.atomic():
+                workloads.resize(run=run, blocks=blocks, at=since)
+                Service.objects.filter(pk=run.job.service.pk).update(pending=None)
 
 
-def _resized(
-    connector: Connector, run: Run, blocks: list[workloads.Block], at: datetime
-) -> datetime:
+def _while_it_answers(line: Line, runs: Iterable[Run]) -> Iterator[Run]:
+    for run in runs:
+        if line.is_left_alone:
+            return
+        yield run
+
+
+def _held_by_others(run: Run, blocks: Iterable[workloads.Block]) -> bool:
+    """Whether another run has yet to leave GPUs that this one is to have: its stop failed, say."""
+    wanted: dict[int, int] = defaultdict(int)
+    for block in blocks:
+        wanted[block.node.pk] |= block.mask
+    held = Holding.objects.filter(node_id__in=wanted, ended_at=None, started_at__isnull=False)
+    others = held.filter(run__state__in=Run.LIVE).exclude(run=run)
+    return any(wanted[node] & mask for node, mask in others.values_list("node_id", "mask"))
+
+
+def _resized(line: Line, run: Run, blocks: list[workloads.Block], at: datetime) -> datetime:
     """Since when the service has the set; a change of funding alone isn't the cluster's matter."""
     held = list(run.holdings.filter(ended_at=None).select_related("node"))
     present = [workloads.Block(h.node, h.mask, h.funded) for h in held]
     wanted = placements(blocks)
     if set(placements(present)) == set(wanted):
         return at
-    since = connector.resize(run.external_id, wanted, at=at)
+    since = line.resize(run.external_id, wanted, at=at)
     return max([since, *(h.started_at for h in held if h.started_at is not None)])
 
 
@@ -145,12 +198,14 @@ def placements(blocks: list[workloads.Block]) -> tuple[Placement, ...]:
     return tuple(Placement(node=name, mask=mask) for name, mask in masks.items())
 
 
-def _order(run: Run) -> StartOrder:
+def _blocks(run: Run) -> list[workloads.Block]:
+    """The GPUs that a run is to start on."""
+    held = run.holdings.filter(ended_at=None).select_related("node").order_by("id")
+    return [workloads.Block(one.node, one.mask, one.funded) for one in held]
+
+
+def _order(run: Run, blocks: list[workloads.Block]) -> StartOrder:
     job = run.job
-    blocks = [
-        workloads.Block(holding.node, holding.mask, holding.funded)
-        for holding in run.holdings.filter(ended_at=None).select_related("node").order_by("id")
-    ]
     limit = job.time_limit_s
     return StartOrder(
         external_id=run.external_id,
@@ -171,7 +226,7 @@ def _take_over(run: Run, report: RunReport, at: datetime) -> bool:
     if report.ended_at is None:
         return False
     reason = OUTCOMES.get(report.outcome) or run.end_reason or Run.EndReason.CANCELLED
-    return _end(run, reason, report.ended_at)
+    return _end(run, reason, report.ended_at, now=at)
 
 
 def _confirm(run: Run, started_at: datetime) -> None:
@@ -184,14 +239,30 @@ def _confirm(run: Run, started_at: datetime) -> None:
             closing.top_up([run], started_at, end)
 
 
-def _end(run: Run, reason: str, at: datetime, **data: object) -> bool:
-    """End a run, and in the same transaction release what is left of its hold."""
+def _end(run: Run, reason: str, at: datetime, *, now: datetime, **data: object) -> bool:
+    """End a run, and in the same transaction release what is left of its hold.
+
+    ``now`` is when that became known.
+    """
     with transaction.atomic():
-        attempt = Job.objects.values_list("attempt", flat=True).get(pk=run.job_id)
+        attempt, funded = Job.objects.values_list("attempt", "funded").get(pk=run.job_id)
         if not workloads.end_run(run=run, reason=reason, at=at, **data):
             return False
         ledger.release_rest(job=run.job, attempt=attempt, at=at, now=at)
+        closing.settle_late_end(run=run, now=now)
+        if reason == Run.EndReason.REFUSED:
+            _go_on_without(run, funded, at)
         if reason == Run.EndReason.COMPLETED and run.started_at is not None:
             worked = int((at - run.started_at).total_seconds())
             forecasting.score(job=run.job, actual_s=run.job.progress_s + worked, now=at)
     return True
+
+
+def _go_on_without(run: Run, funded: bool, at: datetime) -> None:
+    """The block of a refused run is free for others; its job keeps its place among the funded.
+
+    The new attempt's hold takes what the old one's released, before anybody else can.
+    """
+    if funded:
+        admission.fund_all(jobs=[Job.objects.get(pk=run.job_id)], now=at)
+    requests.replan("refusal")

@@ -7,13 +7,15 @@ timesteps happen at their instants, each followed by one cycle, in a database li
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.conf import settings
 
-from allocator import cycle, timesteps
+from allocator import cycle, refusals, requests, timesteps
 from allocator.models import Cycle
 from clusters.connectors.simulated import next_change
+
+ANSWERED_AFTER = timedelta(seconds=1)  # a request that comes up in a cycle
 
 
 @dataclass(frozen=True)
@@ -54,11 +56,17 @@ def play(*, start: datetime, end: datetime, arrivals: Sequence[Arrival]) -> Iter
 
 
 def _next_instant(at: datetime, arrives: datetime | None) -> datetime:
-    """The next timestep, arrival, end of a run, fault or end of a protection, whatever is first."""
+    """The next timestep, arrival, end of a run, fault, new try of what was refused, or answer to
+    what the cycle itself asked for, whatever is first."""
     instants = [timesteps.floor(at) + timesteps.step()]
     changes = next_change(after=at)
     if changes is not None:
         instants.append(changes)
     if arrives is not None:
         instants.append(max(arrives, at))
+    again = refusals.next_try()
+    if again is not None and again > at:
+        instants.append(again)
+    if requests.is_open():
+        instants.append(at + ANSWERED_AFTER)
     return min(instants)

@@ -22,6 +22,12 @@ def state() -> AllocatorState:
     return AllocatorState.objects.get_or_create(pk=1)[0]
 
 
+def is_open() -> bool:
+    """Whether a replan was asked for that no cycle has answered yet."""
+    found = state()
+    return found.requested > found.handled
+
+
 def replan(trigger: str) -> None:
     """Note in the database that a replan is due, and wake a worker once that is committed.
 

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 
-from allocator import alarms, entitlements, timesteps
+from allocator import calls, entitlements, refusals, timesteps
 from allocator.core import problem as core
 from allocator.models import Cycle
 from allocator.weights import urgency_factors, weight
@@ -102,7 +102,7 @@ class _Builder:
         committed = Cycle.objects.filter(at__gte=self.origin, status=Cycle.Status.COMMITTED)
         self.settled = committed.exists()
         # A cluster that can't be reached is not planned: what runs there goes on.
-        self.unreachable = alarms.unreachable()
+        self.unreachable = calls.unplanned()
         live = Run.objects.filter(state__in=Run.LIVE).select_related("pool")
         self.runs = {
             run.job_id: run
@@ -114,6 +114,7 @@ class _Builder:
         self.nodes = self._grid()
         self.queued = list(self._jobs().filter(state=Job.State.QUEUED))
         self.live = list(self._jobs().filter(pk__in=self.runs))
+        self.refused = refusals.paused(at=at)
         self.tree = shares.tree(at=at)
         self.held_on: dict[int, int] = defaultdict(int)  # node → GPUs held by live runs
         for run in self.runs.values():
@@ -205,34 +206,33 @@ class _Builder:
     def _may_start(self, job: Job) -> bool:
         """Whether a plan may start a queued job; else why not goes into ``excluded``."""
         if job.budget_id not in self.tree:
-            self.excluded.append(Excluded(job, "inactive", {"budget": job.budget.path}))
-            return False
+            return self._leave_out(job, "inactive", budget=job.budget.path)
         waits_for = [d for d in job.dependencies.all() if d.state != Job.State.COMPLETED]
         if waits_for:
             first = waits_for[0]
             told = {"job": first.pk, "name": first.name, "budget": first.budget.path}
-            data = told | {"state": first.state}
-            self.excluded.append(Excluded(job, "dependency", data))
-            return False
+            return self._leave_out(job, "dependency", **told, state=first.state)
+        if job.pk in self.refused:
+            return self._leave_out(job, refusals.RULE, **self.refused[job.pk].as_data())
         by_choice = job.minimum_runtime_s == 0
         runs_anyway = job.when_unfunded == Job.WhenUnfunded.RUN
         if not (job.funded or by_choice or runs_anyway or job.is_realtime):
-            self.excluded.append(Excluded(job, "not_funded", {}))
-            return False
+            return self._leave_out(job, "not_funded")
         return self._can_fit(job)
+
+    def _leave_out(self, job: Job, rule: str, **data: object) -> bool:
+        self.excluded.append(Excluded(job, rule, data))
+        return False
 
     def _can_fit(self, job: Job) -> bool:
         """Whether an acceptable pool is large enough, as it was when the job was admitted."""
         pools = self._acceptable(job)
         if not pools and any(pool.cluster.slug in self.unreachable for pool in job.pools.all()):
-            self.excluded.append(Excluded(job, "unreachable", {}))
-        elif max((self.pool_gpus[pool] for pool in pools), default=0) < (
-            1 if job.is_realtime else job.gpus
-        ):
-            self.excluded.append(Excluded(job, "no_block", {"gpus": job.gpus}))
-        else:
-            return True
-        return False
+            return self._leave_out(job, "unreachable")
+        most = max((self.pool_gpus[pool] for pool in pools), default=0)
+        if most < (1 if job.is_realtime else job.gpus):
+            return self._leave_out(job, "no_block", gpus=job.gpus)
+        return True
 
     def _acceptable(self, job: Job) -> tuple[str, ...]:
         """Pools of the grid that a job asked for; all of them if it named none."""

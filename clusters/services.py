@@ -10,23 +10,30 @@ from clusters.connectors.base import Observation
 from clusters.models import Cluster, GpuState, Node, NodeState, Pool, PoolRate
 
 
-def record(cluster: Cluster, observation: Observation) -> None:
+def record(
+    cluster: Cluster, observation: Observation, *, closed_until: datetime | None = None
+) -> None:
     """Append an observation to the logs; the same one twice changes nothing.
 
-    Two reports of one node at one instant: the later one tells how the instant ended.
+    Two reports of one node at one instant: the later one tells how the instant ended. What is told
+    late, of a time that was observed and charged up to ``closed_until``, counts from there on.
     """
     nodes = {node.name: node for node in Node.objects.filter(pool__cluster=cluster)}
+    gpus = {
+        (report.node, max(report.at, _settled(cluster, closed_until) or report.at)): report
+        for report in observation.gpus
+    }
     with transaction.atomic():
         GpuState.objects.bulk_create(
             [
                 GpuState(
-                    node=nodes[report.node],
-                    at=report.at,
+                    node=nodes[name],
+                    at=at,
                     held=report.held,
                     free=report.free,
                     down=report.down,
                 )
-                for report in observation.gpus
+                for (name, at), report in gpus.items()
             ],
             update_conflicts=True,
             unique_fields=["node", "at"],
@@ -38,6 +45,13 @@ def record(cluster: Cluster, observation: Observation) -> None:
         )
         Cluster.objects.filter(pk=cluster.pk).update(observed_until=observation.at)
     cluster.observed_until = observation.at
+
+
+def _settled(cluster: Cluster, closed_until: datetime | None) -> datetime | None:
+    """Up to when what a cluster's GPUs were has been both observed and charged."""
+    if cluster.observed_until is None or closed_until is None:
+        return None
+    return min(cluster.observed_until, closed_until)
 
 
 def nodes_down(*, at: datetime) -> dict[int, str]:
