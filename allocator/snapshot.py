@@ -220,7 +220,7 @@ class _Builder:
             return self._leave_out(job, "not_funded")
         return self._can_fit(job)
 
-    def _leave_out(self, job: Job, rule: str, **data: object) -> bool:
+    def _leave_out(self, job: Job, rule: str, /, **data: object) -> bool:
         self.excluded.append(Excluded(job, rule, data))
         return False
 
