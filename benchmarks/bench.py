@@ -103,7 +103,7 @@ def _bench(options: argparse.Namespace) -> int:
     """Measure, tell; 1 if a plan is illegal, or if a figure is missed that must not be."""
     document: dict[str, Any] = {"machine": machine()}
     warm_up()
-    tables: dict[str, list[Table]] = {}
+    tables = {"machine": [_machine(document["machine"])]}
     floors: list[Floor] = []
     for name in PARTS if options.command == "all" else [options.command]:
         tables[name], asked, document[name] = PARTS[name](options)
@@ -119,7 +119,6 @@ def _bench(options: argparse.Namespace) -> int:
 def _tell(
     document: dict[str, Any], tables: dict[str, list[Table]], options: argparse.Namespace
 ) -> None:
-    print(_header(document["machine"]))
     for found in tables.values():
         print(show(found, markdown=options.markdown), end="\n\n")
     if options.json:
@@ -137,12 +136,11 @@ def _plot(options: argparse.Namespace) -> int:
     return 0
 
 
-def _header(found: dict[str, Any]) -> str:
-    judged = "the core's check and the judge" if judge_at_hand() else "the core's check"
-    return (
-        f"{found['cores']} cores of {found['processor']}, load {found['load']}; "
-        f"Python {found['python']}, numpy {found['numpy']}. Legal by {judged}.\n"
-    )
+def _machine(found: dict[str, Any]) -> Table:
+    judged = "core check, judge" if judge_at_hand() else "core check"
+    head = ("processor", "cores", "load before", "Python", "numpy", "legal by")
+    values = [found[name] for name in ("processor", "cores", "load", "python", "numpy")]
+    return Table("Measured on", head, [(*map(str, values), judged)])
 
 
 def _directory(options: argparse.Namespace) -> Path | None:

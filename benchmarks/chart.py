@@ -161,7 +161,7 @@ def _group(
         )
         if one.planner in labelled:
             middle = left + wide / 2
-            lines.append(_text(middle, y - 5, f"{100 * value:.0f}", 12, INK, "middle", weight=600))
+            lines.append(_text(middle, y - 5, _short(value), 12, INK, "middle", weight=600))
     published = next(value for one, value in bars if one.planner == "published")
     y = panel.y(published)
     lines.append(
@@ -169,6 +169,11 @@ def _group(
         'stroke="#b4630f" stroke-width="1.2" stroke-dasharray="3 3"/>'
     )
     return lines
+
+
+def _short(value: float) -> str:
+    """Per cent; with a tenth where whole ones would look alike."""
+    return f"{100 * value:.0f}" if value >= 0.2 else f"{100 * value:.1f}"
 
 
 def _families(found: Mapping[str, Rows], y: float, *, sizes: bool = True) -> list[str]:
