@@ -62,7 +62,7 @@ def spread(
     model = spread_model(frame, schedule)
     status, sure = cp_model.UNKNOWN, True
     for attempt in range(TRIES):
-        solver, status = clock.solve(model.model, SPREAD_WORK, 0.25, attempt)
+        solver, status = clock.settle(model.model, SPREAD_WORK * (1 + attempt), 0.25, attempt)
         if status == cp_model.UNKNOWN:
             continue  # another seed is luckier than more time
         if status not in SOLVED:
@@ -122,7 +122,7 @@ class Nodes:
             for work in works
         }
         model = NodeModel(frame, places, counts, keeps)
-        solver, status = self.clock.solve(model.model, NODE_WORK, 0.1)
+        solver, status = self.clock.settle(model.model, NODE_WORK, 0.1)
         if status not in SOLVED or not all(places.values()):
             self.failed.append((node, list(mine.values())))
             return

@@ -75,24 +75,23 @@ class Search:
         counts = self._counts(by_pool(self.frame))
         if counts is None:
             return
-        work, sure = self.effort.counts, True
-        for _ in range(self.effort.rounds):
+        work, sure = self.effort.counts / 8, True
+        for attempt in range(self.effort.rounds):
             if self.proven or self.clock.over or self.clock.elapsed() >= until:
                 return
             counts.hint(self.best)
-            solver, status = self.clock.solve(counts.model, work, share)
+            solver, status = self.clock.solve(counts.model, work, share, attempt)
             self._learn(counts, solver, status, sure)
+            if status != cp_model.OPTIMAL:
+                work *= 2
             if status not in SOLVED:
-                return
+                continue
             schedule = counts.schedule(solver)
             answer = self.pack(schedule)
-            if answer == cp_model.FEASIBLE:
+            if answer == cp_model.FEASIBLE or self.several_nodes:
                 if status == cp_model.OPTIMAL:
-                    return
-                work *= 2
+                    return  # the best plan, or one that by_nodes knows more of
                 continue
-            if self.several_nodes:
-                return  # by_nodes knows more of what stands in the way
             self.repair(schedule)
             core: Collection[str] = schedule.starts
             if answer == cp_model.INFEASIBLE and self.effort.core:
@@ -116,7 +115,7 @@ class Search:
             if self.proven or self.clock.over or self.clock.elapsed() >= until:
                 return
             counts.hint(self.best)
-            solver, status = self.clock.solve(counts.model, work, share, 2 * attempt)
+            solver, status = self.clock.solve(counts.model, work, share, attempt + harder)
             self._learn(counts, solver, status, sure)
             if status not in SOLVED:
                 return
@@ -175,7 +174,7 @@ class Search:
             if serve:
                 model.serve_at_least(schedule.served)
                 model.hint(self.best)
-            solver, answer = self.clock.solve(model.model, self.effort.pack, 0.5)
+            solver, answer = self.clock.settle(model.model, self.effort.pack, 0.5)
             if answer in SOLVED:
                 self.keep(model.plan(solver, self.best))
                 return cp_model.FEASIBLE
@@ -241,7 +240,7 @@ class Search:
                 places = self._places(self.frame, part)
                 model = IdentityModel(self.frame, places, must=True)
                 model.serve_at_least(schedule.served)
-                _, status = self.clock.solve(model.model, self.effort.core, 0.1)
+                _, status = self.clock.settle(model.model, self.effort.core, 0.1)
                 if status == cp_model.INFEASIBLE:
                     core = fewer
                     break

@@ -37,21 +37,35 @@ class Clock:
     def solve(
         self, model: cp_model.CpModel, work: float, share: float = 1.0, attempt: int = 0
     ) -> tuple[cp_model.CpSolver, cp_model.CpSolverStatus]:
-        """Solve within `work` deterministic units and a share of the time that is left.
+        """The best within `work` deterministic units and a share of the time that is left.
 
-        Every further attempt at the same model has another seed; every second one breaks no
-        symmetries, which costs more than it gives where many plans are alike and one is enough.
+        Every further attempt at the same model has another seed; every second one does without
+        cuts and symmetries. Which of the two is quicker differs by ten times, and can't be told
+        beforehand.
         """
+        solver = self._solver(work, share, attempt)
+        solver.parameters.linearization_level = 2  # the linear relaxation does the proving
+        if attempt % 2:
+            solver.parameters.symmetry_level = 0
+            solver.parameters.cut_level = 0
+        return solver, solver.solve(model)
+
+    def settle(
+        self, model: cp_model.CpModel, work: float, share: float = 1.0, attempt: int = 0
+    ) -> tuple[cp_model.CpSolver, cp_model.CpSolverStatus]:
+        """Any answer, or that there is none: breaking symmetries costs more than it gives here."""
+        solver = self._solver(work, share, attempt)
+        solver.parameters.symmetry_level = 0
+        return solver, solver.solve(model)
+
+    def _solver(self, work: float, share: float, attempt: int) -> cp_model.CpSolver:
         solver = cp_model.CpSolver()
         solver.parameters.max_time_in_seconds = max(self.left * share, 0.01)
         solver.parameters.max_deterministic_time = work
         solver.parameters.random_seed = self.seed + attempt
-        if attempt % 2:
-            solver.parameters.symmetry_level = 0
         solver.parameters.num_workers = self.workers
-        solver.parameters.linearization_level = 2  # counts: the linear relaxation does the proving
-        solver.parameters.cp_model_probing_level = 0  # takes longer than the rest, gains nothing
-        return solver, solver.solve(model)
+        solver.parameters.cp_model_probing_level = 0  # takes longer than it saves
+        return solver
 
 
 def total(terms: Iterable[Expr | int]) -> Expr:

@@ -237,7 +237,7 @@ def test_a_solver_that_raises_keeps_fasts_plan_and_the_bound(
     def broken(*_: object) -> None:
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(Clock, "solve", broken)
+    monkeypatch.setattr(Clock, "_solver", broken)
     made = family_problem("mixed-control", 1)
     result = full(made)
     assert (result.status, result.plan) == (Status.SOLVER_FAILED, solve(made, iterations=2).plan)
