@@ -68,6 +68,7 @@ def job(found: dict[str, Any]) -> str:
     ]
     if outlook := found["outlook"]:
         facts.append(("waits", outlook["rule"].replace("_", " ")))
+        facts += _refused(outlook)
         facts.append(("starts", f"{outlook['start_low'] or '?'} – {outlook['start_high'] or '?'}"))
     shown = table(("", ""), facts).partition("\n")[2]
     return f"{shown}\n\n{_runs(found['runs'])}" if found["runs"] else shown
@@ -148,6 +149,15 @@ def _burn_row(row: dict[str, Any]) -> Row:
 
 def _why(job: dict[str, Any]) -> str:
     return (job["waits"] or "").replace("_", " ")
+
+
+def _refused(outlook: dict[str, Any]) -> list[tuple[str, str]]:
+    """What its cluster said, and when the job is tried again."""
+    if outlook["rule"] != "refused":
+        return []
+    data = outlook["data"]
+    said = f"{data['cluster']}, {data['times']} in a row: {data['reason']}"
+    return [("refused by", said), ("tried again", data["until"])]
 
 
 def _text(cell: object) -> str:

@@ -16,8 +16,9 @@ from clusters.connectors.simulated import SimulatedConnector
 from clusters.models import SimulatedFault
 from ledger import reports
 from ledger.models import Entry
-from tests.factories import HOUR, T0, TIMESTEP
+from tests.factories import HOUR, T0, TIMESTEP, make_role, make_user
 from tests.helpers import Institute, make_institute
+from tests.pages_world import client_of, text_of
 from workloads.models import Job, JobEvent, Run
 
 pytestmark = pytest.mark.django_db
@@ -231,3 +232,19 @@ def test_a_refusal_asks_for_a_replan(place):
     place.cycle(T0)
     assert requests.state().requested == before + 1
     assert requests.state().handled == before
+
+
+def test_pages_and_api_tell_it(place):
+    admin = make_user("chief")
+    make_role(admin, place.tree["orlo"], "administrator")
+    job = refused(place)
+    place.cycle(T0)
+    place.cycle(T0 + SECOND)
+    page = text_of(client_of(admin).get(f"/jobs/{job.pk}"))
+    assert "its cluster refused it, it is tried again at" in page
+    assert "Mainland refused to start it: image not found." in page
+    assert "Refused by its cluster" in text_of(client_of(admin).get("/"))
+    assert f"#{job.pk}" in text_of(client_of(admin).get("/jobs?state=waiting&reason=refused"))
+    answer = client_of(admin).get(f"/api/v1/jobs/{job.pk}/").json()
+    assert answer["outlook"]["rule"] == "refused"
+    assert answer["outlook"]["data"]["until"] == "2026-10-01T00:01:00Z"

@@ -9,6 +9,7 @@ import pytest
 from budgets.models import Budget
 from ledger import reports, services
 from ledger.models import Entry
+from ledger.refunds import late_end_key
 from tests.factories import (
     HOUR,
     T0,
@@ -116,6 +117,24 @@ def test_segments(tree: dict[str, Budget]) -> None:
         for one in services.segments(start=T0, end=T0 + HOUR)
     ]
     assert found == table("segments")
+
+
+def test_late_ends(tree: dict[str, Budget]) -> None:
+    make_period()
+    (node,) = make_nodes(make_pool(rate=2500))
+    run = make_run(make_job(tree["orlo/vision/tern"], state=Job.State.RUNNING), {node: 0xFF})
+    known = close(2)
+    workloads.end_run(run=run, reason=Run.EndReason.COMPLETED, at=T0 + 20 * MINUTE)
+    services.settle_late_end(run=run, now=known, policy="all")
+    found = [
+        [
+            f"{charge.at:%H:%M}",
+            str(charge.amount_mgpus),
+            str(Entry.objects.get(key=late_end_key(charge)).amount_mgpus),
+        ]
+        for charge in Entry.objects.filter(kind="charge").order_by("at")
+    ]
+    assert found == table("late-ends")
 
 
 @pytest.mark.parametrize("policy", ["all", "checkpoint", "none"])

@@ -252,6 +252,20 @@ def test_every_kind_of_event_has_words(cast, day):
     assert not re.search(r"\brun_[a-z_]+|funds_lost|cancel_requested", text)
 
 
+def test_what_was_given_back_is_a_row_of_its_own(cast, day):
+    job = day.job("sky")
+    before = Entry.objects.filter(job=job, kind="charge").first()
+    assert before is not None
+    fields = {
+        field.attname: getattr(before, field.attname)
+        for field in Entry._meta.concrete_fields
+        if field.attname in ("budget_id", "period_id", "at", "job_id", "run_id", "created_at")
+    }
+    Entry.objects.create(**fields, kind="adjust", amount_mgpus=-2 * CREDIT, key="late")
+    text = text_of(open_as(cast["admin"], job))
+    assert re.search(r"Adjusted \S* ?.2\.0 ", text)
+
+
 # --- Why it waits --------------------------------------------------------------------------------
 
 SOON = NOW + HOUR
@@ -312,6 +326,18 @@ RULES = [
         "Waits for #77",
         "It may start once first has completed.",
         "if it fails, this one waits until you cancel it",
+    ),
+    (
+        "refused",
+        {
+            "cluster": "Mainland",
+            "reason": "image not found",
+            "times": 3,
+            "until": "2026-10-08T14:32:00Z",
+        },
+        "Refused, tried again at",
+        "Mainland refused to start it 3 times in a row: image not found.",
+        "Others get its block meanwhile.",
     ),
     ("inactive", {}, "Its budget is not active", "no place in the tree", ""),
     ("unreachable", {}, "Cluster unreachable", "does not answer", ""),

@@ -182,6 +182,15 @@ def test_alarms_say_what_who_and_where(cast):
     assert "For operations · Open plan" in text
 
 
+def test_a_cluster_that_answers_but_for_some_calls_is_told_as_that(cast):
+    text = "Mainland didn't start allotment-3-1: OSError: disk full"
+    alarm = {"kind": "unreachable:mainland", "raised_at": NOW - HOUR, "text": text}
+    Alarm.objects.create(**alarm, data={"answers": True})
+    shown = text_of(client_of(cast["admin"]).get("/"))
+    assert f"mainland fails some calls {text} Since 01:12" in shown
+    assert "has not answered" not in shown
+
+
 def test_jobs_that_wait_for_funds_are_an_alarm_of_the_budget_that_binds(cast, day):
     data = {"binding": "orlo/science", "needed_mgpus": 2, "spendable_mgpus": 1}
     Outlook.objects.filter(job=day.jobs["flood"]).update(rule="not_funded", data=data)

@@ -23,7 +23,8 @@ SHOWN = 6
 class Notice:
     """One line: its kind decides words, owner and action. ``is_act``: red."""
 
-    kind: str  # an alarm's kind without what it is about; runs_out, not_funded, node_down, draining
+    # An alarm's kind without what it is about; failing, runs_out, not_funded, node_down, draining.
+    kind: str
     is_act: bool
     about: str = ""
     text: str = ""
@@ -44,6 +45,8 @@ def _alarms(names: Names) -> Iterator[Notice]:
     for alarm in Alarm.objects.filter(cleared_at=None):
         kind, _, about = alarm.kind.partition(":")
         text = alarm.text if names.whole() else ""
+        if alarm.data.get("answers"):
+            kind = "failing"  # not unreachable: it answers but for some calls
         yield Notice(kind, True, about=about, text=text, at=alarm.raised_at)
 
 

@@ -46,6 +46,10 @@ class Why:
     budget_path: str = ""
     needed_mgpus: int | None = None
     spendable_mgpus: int | None = None
+    cluster: str = ""  # that refused it
+    reason: str = ""  # what it said
+    times: int = 0  # in a row
+    until: datetime | None = None  # when it is tried again
     low: datetime | None = None
     likely: datetime | None = None
     high: datetime | None = None
@@ -128,6 +132,10 @@ def why(job: Job, names: Names) -> Why:
         budget_path=binding,
         needed_mgpus=data.get("needed_mgpus"),
         spendable_mgpus=data.get("spendable_mgpus"),
+        cluster=data.get("cluster", ""),
+        reason=data.get("reason", ""),
+        times=data.get("times", 0),
+        until=_instant(data.get("until")),
         low=outlook.start_low,
         likely=outlook.start_likely,
         high=outlook.start_high,
@@ -156,6 +164,10 @@ def _job_name(row: dict[str, Any], names: Names) -> JobName:
     known = row.get("job") if not path or names.sees(path) else None
     label = row.get("name") or ""
     return JobName(known, f"{slug}/{label}" if slug and label else label, names.name(path))
+
+
+def _instant(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
 
 
 def _first_names(behind: list[JobName], own: str) -> str:

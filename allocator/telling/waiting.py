@@ -95,6 +95,13 @@ def _draining(row: Outlook, zone: tzinfo) -> str:
     return f"would need {row.data.get('node', 'a node')}, which is about to be drained"
 
 
+def _refused(row: Outlook, zone: tzinfo) -> str:
+    data = row.data
+    times = "once" if data["times"] == 1 else f"{data['times']} times"
+    again = clock(datetime.fromisoformat(data["until"]), zone)
+    return f"was refused {times} by {data['cluster']} ({data['reason']}), is tried again {again}"
+
+
 Sentence = Callable[[Outlook, tzinfo], str]
 SENTENCES: dict[str, Sentence] = {
     "behind": _behind,
@@ -103,6 +110,8 @@ SENTENCES: dict[str, Sentence] = {
     "not_funded": _not_funded,
     "dependency": _dependency,
     "draining": _draining,
+    "refused": _refused,
+    "unreachable": lambda row, zone: "waits for a cluster that does not answer",
     "beyond_horizon": lambda row, zone: "starts after the plan's 24 hours",
 }
 TITLES = {
@@ -112,6 +121,8 @@ TITLES = {
     "not_funded": "their budget can't set the credits aside",
     "dependency": "another job must complete first",
     "draining": "a node is draining",
+    "refused": "refused by their cluster, tried again later",
+    "unreachable": "their cluster does not answer",
     "beyond_horizon": "no start within the plan",
     "pool": "their pools are full, another isn't",
 }

@@ -31,6 +31,7 @@ REASON_ICONS = {
     "beyond_horizon": "hourglass",
     "not_funded": "coin-off",
     "dependency": "link",
+    "refused": "refresh",
     "unreachable": "plug-x",
 }
 # Someone must act on these, so they are red.
