@@ -36,8 +36,9 @@ def solve_fast(
     placed = construction.build()
     improver = Improver(construction, seed, hint)
     if time_limit is None:
-        count = len(improver.rows)
-        improver.run(default_passes(problem, count) if iterations is None else iterations)
+        if iterations is None:
+            iterations = default_passes(problem, len(improver.rows))
+        improver.run(iterations)
     else:
         _run_for(improver, time_limit, MOST if iterations is None else iterations, elapsed)
 

@@ -24,6 +24,8 @@ class Grid:
         self.waiting = len(self.runs)  # how many have not had their turn
         self.owner = np.full(layout.gpus, len(self.runs), dtype=np.int64)  # index of a GPU's run
         self._wishes = np.zeros(layout.gpus, dtype=np.uint64)
+        self.wish = np.array([run.wish for run in self.runs], dtype=np.uint64)  # per run
+        self.turned = np.zeros(len(self.runs), dtype=np.bool_)
         for index, run in enumerate(self.runs):
             self.owner[run.rows] = index
             self._wishes[run.rows] = np.uint64(run.wish)
@@ -70,7 +72,8 @@ class Grid:
         """
         busy = union(self.taken.rows[run.rows]) & span(run.protected, run.until)
         end = lowest(busy) if busy else run.until
-        run.had_turn = True
+        run.had_turn = self.turned[run.index] = True
+        self.wish[run.index] = 0
         self.waiting -= 1
         self._wishes[run.rows] = NONE
         self.hold(run.first, run.job.gpus, run.protected, end)
@@ -85,7 +88,7 @@ class Grid:
         for run in victims:
             run.until = max(run.protected, min(run.until, t))
             run.stopped_for = preemptor
-            self._wishes[run.rows] = np.uint64(run.wish)
+            self.wish[run.index] = self._wishes[run.rows] = np.uint64(run.wish)
         self.wanted.replace(self.taken.rows | self._wishes)
 
     def without(self, victims: Iterable[Run]) -> Words:

@@ -167,10 +167,11 @@ class Construction:
 
     def _force(self, i: int, t: int, first: int) -> None:
         """A job that does not start at once may stop runs that are less deserving."""
-        item = item_of(self.problem, self.table, i)
-        by_force = self.preemptor.block_for(item, t if t >= 0 else self.problem.horizon)
+        before = t if t >= 0 else self.problem.horizon
+        by_force = self.preemptor.block_for(self.table, i, before)
         if by_force is not None:
             t, first, victims = by_force
+            item = item_of(self.problem, self.table, i)
             self.preemptor.stop(victims, t, item.name, item.leaf, item.gpus)
             self.fixed.add(item.name)
         if t < 0:

@@ -7,6 +7,7 @@ guard, so more passes are never worse and budgets never lose what they are owed.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,11 +34,11 @@ class Improver:
         self.construction = construction
         self.fleet: Fleet = construction.layout.fleet
         self.fixed = [a for a in construction.placed.assignments if a.job in construction.fixed]
-        self.rows = self._movable_rows()
         self.iterations = 0
         self.seed, self.hint = seed, hint or {}
 
-    def _movable_rows(self) -> Rows:
+    @cached_property
+    def rows(self) -> Rows:
         """Rows of the construction's table that passes may place anew: funded in front, by turn."""
         construction = self.construction
         rows = construction.turned
@@ -61,7 +62,7 @@ class Improver:
 
     def run(self, passes: int) -> None:
         """So many passes more: known orders first, then moves on the order at hand."""
-        if not len(self.rows) or passes <= 0:
+        if passes <= 0 or not len(self.rows):
             return
         if self.iterations == 0:
             self._prepare()

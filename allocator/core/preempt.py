@@ -7,17 +7,19 @@ stopped the same job lately (`Running.shielded`). Unfunded work stops nobody, no
 of a stopped run. Per timestep at most 5 % of a pool's GPUs are stopped, but always one block.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from .bits import Busy, lowest, span, starts_at, union
+import numpy as np
+
+from .bits import span
+from .compiled import stopping
+from .compiled.stopping import Runs
+from .compiled.tables import Flags, Items
 from .grid import Grid
-from .items import Item, Run, allowed_starts
+from .items import Run
 from .plan import Preemption
 from .settings import Settings
 from .turns import Turns
-
-TRIES = 4  # timesteps looked at per job
-BLOCKS = 128  # blocks looked at per timestep
 
 
 class Preemptor:
@@ -26,91 +28,24 @@ class Preemptor:
     def __init__(self, grid: Grid, turns: Turns, settings: Settings) -> None:
         self.grid = grid
         self.turns = turns
-        self.settings = settings
         self.record: list[Preemption] = []
-        self._stopped: dict[tuple[str, int], int] = {}  # (pool, timestep) -> GPUs
-        ranks = turns.ranks() if grid.runs else []
-        self._by_desert = sorted(
-            grid.runs,
-            key=lambda run: (run.job.funded, -ranks[run.leaf], run.job.priority, run.order),
-        )
+        self.runs = self._table(settings.preempted_percent)
 
-    def block_for(self, item: Item, before: int) -> tuple[int, int, list[Run]] | None:
-        """(timestep < before, first GPU, victims) of the earliest start that stops runs."""
-        if not (item.funded and self.grid.waiting) or item.is_rest:
+    def block_for(self, table: Items, i: int, before: int) -> tuple[int, int, list[Run]] | None:
+        """(timestep < before, first GPU, victims) of the earliest start that stops runs.
+
+        Row i of the table is funded, and no rest.
+        """
+        problem, layout = self.grid.problem, self.grid.layout
+        allowed = table.allowed[i] & np.uint64(span(0, before))
+        t, first = stopping.block_for(
+            layout.fleet, table, self.turns.tree, self.runs, self.grid.taken.grid,
+            layout.domain, i, allowed, problem.timestep_seconds,
+        )  # fmt: skip
+        if t < 0:
             return None
-        victims = self._victims(item.leaf, item.gpus)
-        if not victims:
-            return None
-        allowed = allowed_starts(self.grid.problem, item) & span(0, before)
-        busy = Busy(self.grid.layout, self.grid.without(victims))
-        free = busy.free_starts(item.gpus, item.length, allowed, item.pools)
-        found = union(free)
-        for _ in range(TRIES):
-            if not found:
-                return None
-            t = lowest(found)
-            blocks = starts_at(free, t)[:BLOCKS].tolist()
-            best = self._best(item, t, blocks, victims)
-            if best is not None:
-                return t, *best
-            found &= found - 1
-        return None
-
-    def _victims(self, leaf: int, gpus: int) -> list[Run]:
-        """Runs that a funded job of the leaf may stop, least deserving first."""
-        seconds = self.grid.problem.timestep_seconds
-        path = self.turns.path(leaf)
-        may: dict[tuple[int, int], bool] = {}
-        found = []
-        self._by_desert = [run for run in self._by_desert if not run.had_turn]
-        for run in self._by_desert:
-            if run.job.running is not None and path in run.job.running.shielded:
-                continue
-            if run.job.funded:
-                keeps = self._keeps(run)
-                key = run.leaf, keeps
-                if key not in may:
-                    may[key] = self.turns.may_preempt(leaf, gpus * seconds, run.leaf, keeps)
-                if not may[key]:
-                    continue
-            found.append(run)
-        return found
-
-    def _keeps(self, run: Run) -> int:
-        """GPU-seconds the run would add to its leaf's first timestep, if they don't count yet."""
-        return 0 if run.protected else run.job.gpus * self.grid.problem.timestep_seconds
-
-    def _best(
-        self, item: Item, t: int, blocks: Sequence[int], victims: Sequence[Run]
-    ) -> tuple[int, list[Run]] | None:
-        """The block whose victims deserve least, then lose least."""
-        word = span(t, t + item.length)
-        place = {run.index: i for i, run in enumerate(victims)}
-        best: tuple[tuple[bool, int, int, int], list[Run]] | None = None
-        for first in blocks:
-            hit = self.grid.wishing(first, item.gpus, word)
-            if not self._within_limit(hit, t):
-                continue
-            lost = sum(run.job.gpus for run in hit)
-            worst = max((place[run.index] for run in hit), default=-1)
-            key = any(run.job.funded for run in hit), worst, lost, first
-            if best is None or key < best[0]:
-                best = key, hit
-        return None if best is None else (best[0][-1], best[1])
-
-    def _within_limit(self, hit: Iterable[Run], t: int) -> bool:
-        """At most the set percent of each pool's GPUs is stopped at t, but always one block."""
-        lost: dict[str, int] = {}
-        for run in hit:
-            pool = self.grid.layout.pool_of[run.first]
-            lost[pool] = lost.get(pool, 0) + run.job.gpus
-        for pool, gpus in lost.items():
-            before = self._stopped.get((pool, t), 0)
-            limit = self.grid.layout.pool_gpus[pool] * self.settings.preempted_percent
-            if before and (before + gpus) * 100 > limit:
-                return False
-        return True
+        gpus, length = int(table.gpus[i]), int(table.length[i])
+        return t, first, self.grid.wishing(first, gpus, span(t, t + length))
 
     def stop(self, victims: Iterable[Run], t: int, preemptor: str, leaf: int, gpus: int) -> None:
         """Stop the victims at t, for the record and on the grid."""
@@ -121,21 +56,68 @@ class Preemptor:
         for run in victims:
             mine = theirs = None
             if run.job.funded:
-                mine, theirs = self.turns.compared(leaf, gpus * seconds, run.leaf, self._keeps(run))
+                keeps = int(self.runs.keeps[run.index])
+                mine, theirs = self.turns.compared(leaf, gpus * seconds, run.leaf, keeps)
             self.record.append(Preemption(run.job.name, preemptor, t, theirs, mine))
-            key = self.grid.layout.pool_of[run.first], t
-            self._stopped[key] = self._stopped.get(key, 0) + run.job.gpus
+            self.runs.stopped[self.runs.domain[run.index], t] += run.job.gpus
         if victims:
             self.grid.yield_to(victims, t, preemptor)
 
     def victims_for_service(self, leaf: int, pools: tuple[str, ...]) -> list[Run]:
         """Runs whose GPUs a funded service of the leaf may grow onto, least deserving first."""
-        of = self.grid.layout.pool_of
-        return [run for run in self._victims(leaf, 1) if not pools or of[run.first] in pools]
+        seconds, of = self.grid.problem.timestep_seconds, self.grid.layout.pool_of
+        stopping.find_victims(self.turns.tree, self.runs, leaf, seconds)
+        order = self.runs.order[self.runs.place[self.runs.order] >= 0]
+        found = (self.grid.runs[r] for r in order.tolist())
+        return [run for run in found if not pools or of[run.first] in pools]
 
     def all_within_limit(self, stops: Iterable[tuple[Run, int]]) -> bool:
         """Whether all the runs may be stopped, each at its timestep."""
-        by_time: dict[int, list[Run]] = {}
+        lost: dict[tuple[int, int], int] = {}
         for run, t in stops:
-            by_time.setdefault(t, []).append(run)
-        return all(self._within_limit(runs, t) for t, runs in by_time.items())
+            key = int(self.runs.domain[run.index]), t
+            lost[key] = lost.get(key, 0) + run.job.gpus
+        return all(
+            stopping.within_limit(self.runs, domain, t, gpus) for (domain, t), gpus in lost.items()
+        )
+
+    def _table(self, percent: int) -> Runs:
+        """The runs as arrays; wishes and turns are the grid's own."""
+        runs, grid, layout = self.grid.runs, self.grid, self.grid.layout
+        seconds = grid.problem.timestep_seconds
+        ranks = self.turns.ranks() if runs else []
+        by_desert = sorted(
+            runs, key=lambda run: (run.job.funded, -ranks[run.leaf], run.job.priority, run.order)
+        )
+        rows = [
+            (run.first, run.job.gpus, run.leaf, 0 if run.protected else run.job.gpus * seconds)
+            for run in runs
+        ]
+        first, gpus, leaf, keeps = np.array(rows, np.int64).reshape(-1, 4).T.copy()
+        return Runs(
+            order=np.array([run.index for run in by_desert], np.int64),
+            first=first,
+            gpus=gpus,
+            leaf=leaf,
+            funded=np.array([run.job.funded for run in runs], np.bool_),
+            keeps=keeps,
+            domain=layout.domain[first],
+            wish=grid.wish,
+            turned=grid.turned,
+            shielded=self._shielded(),
+            owner=grid.owner,
+            stopped=np.zeros((len(layout.pool_gpus), layout.horizon), np.int64),
+            limit=np.array(list(layout.pool_gpus.values()), np.int64) * percent,
+            place=np.full(len(runs), -1, np.int64),
+            hit=np.full(len(runs), -1, np.int64),
+        )
+
+    def _shielded(self) -> Flags:
+        runs, leaf_of = self.grid.runs, self.turns.leaf_of
+        named = [run.job.running.shielded if run.job.running else () for run in runs]
+        shielded = np.zeros((len(runs), len(self.turns.tree.parent) if any(named) else 0), np.bool_)
+        for r, paths in enumerate(named):
+            for path in paths:
+                if path in leaf_of:
+                    shielded[r, leaf_of[path]] = True
+        return shielded

@@ -6,8 +6,9 @@ compile anything: at set-up, or when a worker starts, never in a request.
 
 import sys
 import time
+from collections.abc import Iterator
 
-from .problem import BatchJob, BudgetNode, Drain, Kind, Node, Problem, RealtimeJob, Running
+from .problem import BatchJob, BudgetNode, Drain, Job, Kind, Node, Problem, RealtimeJob, Running
 from .solve import solve
 from .validate import CannotCompile
 
@@ -19,7 +20,7 @@ def warm() -> float:
     """
     began = time.perf_counter()
     try:
-        for problem in (_busy(), _calm(), _contested(stopped=True), _contested(stopped=False)):
+        for problem in (_busy(), _calm(), *_contested()):
             len(solve(problem, iterations=40).reasons)
     except CannotCompile:
         raise
@@ -71,20 +72,23 @@ def _calm() -> Problem:
     )
 
 
-def _contested(*, stopped: bool) -> Problem:
-    """A large job stops a run of a less entitled budget, or the gap until its start is filled."""
+def _contested() -> Iterator[Problem]:
+    """A run is stopped for a large job, or for a service; the gap until a start is filled."""
     running = _job("stopped", 8, 6, "org/a", running=Running(0, 6, 0))
-    filler = _job("filler", 4, 8, "org/a", minimum=2)
+    large = _job("large", 16, 6, "org/b", priority=9)
+    yield _two_nodes(running, large)
+    yield _two_nodes(running, RealtimeJob("grows", 5, (2,) * 16, 2, budget="org/b"))
+    yield _two_nodes(_job("filler", 4, 8, "org/a", minimum=2), large)
+
+
+def _two_nodes(*jobs: Job) -> Problem:
+    kept = _job("kept", 8, 4, "org/a", running=Running(8, 4, 4))
     return Problem(
         name="warm",
         horizon=16,
         timestep_minutes=30,
         nodes=(Node("n0", 8), Node("n1", 8)),
-        jobs=(
-            running if stopped else filler,
-            _job("kept", 8, 4, "org/a", running=Running(8, 4, 4)),
-            _job("large", 16, 6, "org/b", priority=9),
-        ),
+        jobs=(kept, *jobs),
         budgets=(
             BudgetNode("org", None, 100_000, 0),
             BudgetNode("org/a", "org", 50_000, 10**6),
