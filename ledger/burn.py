@@ -1,9 +1,9 @@
 """How fast a budget spends: by day, as a rate, against time, and how long the rest will last."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -12,16 +12,18 @@ from django.db.models import Max, Min, Q, QuerySet, Sum
 
 from budgets.models import Budget, Period
 from budgets.periods import active
-from ledger.figures import SETTLES, by_epoch, closed_until, segment_bounds
-from ledger.instants import span, to_seconds, whole
+from ledger.figures import SETTLES, closed_until, segment_bounds
+from ledger.instants import from_seconds, local_day, midnight, span, to_seconds, whole
 from ledger.membership import Membership
 from ledger.models import ClosedTimestep, Entry
-from ledger.usage import LONGEST_TIMESTEP
+from ledger.segments import IN_FORCE
+from ledger.stretches import Cover, by_epoch, cover, standing_below
 from workloads.models import Job
 
 Kind = Entry.Kind
-DAY = 24 * 3600
+HOUR, DAY = 3600, 24 * 3600
 SMOOTHING = timedelta(days=7)
+SORT = ("kind", "funded", "is_realtime")
 
 
 @dataclass(slots=True)
@@ -55,7 +57,7 @@ class DayBurn:
 
 
 class Settled(NamedTuple):
-    """What was spent in [start, end) (seconds since 1970) by jobs of one budget."""
+    """What was spent in [start, end), in seconds since 1970, by jobs of one budget."""
 
     budget_id: int
     start: int
@@ -79,7 +81,7 @@ def burn_by_day(
     if days:
         tree = Membership.load()
         borders = [*edges, to_seconds(end)]
-        for piece in settled_between(start, end, tree=tree, below=budget, borders=borders):
+        for piece in settled_by_time(borders, tree=tree, below=budget, zone=zone):
             totals[bisect_right(edges, piece.start) - 1].add(piece.spent)
     return [
         DayBurn(
@@ -98,58 +100,107 @@ def _days(start: datetime, end: datetime, zone: tzinfo) -> Iterable[tuple[date, 
     """Yield each local day that [start, end) touches, with its first second inside."""
     day = start.astimezone(zone).date()
     while True:
-        midnight = datetime.combine(day, time(), tzinfo=zone).astimezone(UTC)
-        if midnight >= end:
+        begins = midnight(day, zone)
+        if begins >= end:
             return
-        yield day, to_seconds(max(midnight, start))
+        yield day, to_seconds(max(begins, start))
         day += timedelta(days=1)
 
 
 def settled_between(
-    start: datetime,
-    end: datetime,
-    *,
-    tree: Membership,
-    below: Budget | None = None,
-    borders: Sequence[int] = (),
-    fine: bool = True,
+    start: datetime, end: datetime, *, tree: Membership, below: Budget | None = None
 ) -> list[Settled]:
-    """Return what was settled in [start, end), in pieces that cross no border.
+    """Return what each budget settled in [start, end), apart for each place it had.
 
-    ``below``: only what stood under that budget at the time, it included. ``fine``: pieces per
-    timestep; else one sum per budget (then give no borders but the interval's own).
+    ``below``: only what stood under that budget at the time, it included.
     """
-    borders = borders or [to_seconds(start), to_seconds(end)]
-    entries = by_epoch(_touching(start, end), tree.moves)
-    inside = Q(kind=Kind.CHARGE, at__gte=start, until__lte=end)
+    low, high = to_seconds(start), to_seconds(end)
+    found = cover([low, *tree.moves_between(low, high), high])
+    rollups, entries = standing_below(tree, below.pk, (low, high)) if below else (Q(), Q())
     pieces: list[Settled] = []
-    crossing = ~inside & Q(kind=Kind.CHARGE)
-    by = ["budget_id", "epoch", "funded", "job__kind", *(["timestep"] if fine else [])]
-    for row in _grouped(entries.filter(inside), by):
+    for sums in found.rollups():
+        rows = by_epoch(sums.filter(rollups), tree.moves)
+        pieces += _summed(rows.values("budget_id", "epoch", *SORT))
+    edges = _at_edges(found, tree, entries, [low, high], by=())
+    return pieces + [one for one in edges if below is None or _is_below(tree, one, below)]
+
+
+def settled_by_time(
+    borders: Sequence[int], *, tree: Membership, below: Budget, zone: tzinfo | None = None
+) -> list[Settled]:
+    """Return what a budget and all below it settled, in pieces that cross no border.
+
+    From the first to the last border (sorted seconds since 1970). Pieces are of any budget: what
+    was settled in the same hour, day or week is one. ``zone``: borders are its midnights.
+    """
+    low, high = borders[0], borders[-1]
+    days = _local_days(borders, zone) if zone else set()
+    found = cover(sorted({*borders, *tree.moves_between(low, high)}), days)
+    rollups, entries = standing_below(tree, below.pk, (low, high))
+    pieces: list[Settled] = []
+    for sums in found.rollups():
+        pieces += _summed(sums.filter(rollups).values("since", "size", *SORT), below.pk)
+    edges = _at_edges(found, tree, entries, borders, by=("timestep",))
+    return pieces + [one for one in edges if _is_below(tree, one, below)]
+
+
+def _local_days(borders: Sequence[int], zone: tzinfo) -> set[tuple[int, int]]:
+    """Return the days that there are sums of: of a zone that all periods have at the time."""
+    start, end = from_seconds(borders[0]), from_seconds(borders[-1])
+    there = Period.objects.filter(starts_at__lt=end, ends_at__gt=start, status__in=IN_FORCE)
+    there = there.order_by()
+    if set(there.values_list("time_zone", flat=True).distinct()) != {str(zone)}:
+        return set()
+    days = {(a, b) for a, b in pairwise(borders) if not (a % HOUR or b % HOUR)}
+    return {(a, b) for a, b in days if local_day(b - 1, zone) == a and local_day(b, zone) == b}
+
+
+def _summed(rows: QuerySet[Any, dict[str, Any]], budget_id: int = 0) -> Iterator[Settled]:
+    """Yield sums of rollups; where they aren't by budget, ``budget_id`` stands for all of them."""
+    totals = rows.annotate(
+        first=Min("since"),
+        amount=Sum("amount_mgpus"),
+        held=Sum("gpu_seconds"),
+        parked=Sum("parked_gpu_seconds"),
+    )
+    for row in totals:
+        amount = SETTLES[Kind(row["kind"])] * row["amount"]
+        kind = Job.Kind.REALTIME if row["is_realtime"] else ""
+        spent = _spent(row["funded"], kind, amount, row["held"], row["parked"])
+        first = row["first"]
+        yield Settled(row.get("budget_id", budget_id), first, first + row.get("size", 0), spent)
+
+
+def _at_edges(
+    found: Cover, tree: Membership, only: Q, borders: Sequence[int], *, by: Sequence[str]
+) -> Iterator[Settled]:
+    """Yield what entries at the edges settled inside the borders; charges also ``by`` timestep."""
+    for charges in found.charges():
+        yield from _charged(by_epoch(charges.filter(only), tree.moves), by, borders)
+    for corrections in found.corrections():
+        for entry in corrections.filter(only):
+            amount = SETTLES[Kind(entry.kind)] * entry.amount_mgpus
+            at = to_seconds(entry.at)
+            yield Settled(entry.budget_id, at, at, Spent(settled_mgpus=amount))
+
+
+def _charged(
+    charges: QuerySet[Any], by: Sequence[str], borders: Sequence[int]
+) -> Iterator[Settled]:
+    start, end = from_seconds(borders[0]), from_seconds(borders[-1])
+    inside = Q(at__gte=start, until__lte=end)
+    crossing = ~inside
+    for row in _grouped(charges.filter(inside), ["budget_id", "epoch", "funded", "job__kind", *by]):
         piece = _piece(row)
-        if fine and _crosses(piece, borders):
-            crossing |= Q(kind=Kind.CHARGE, budget_id=piece.budget_id, timestep=row["timestep"])
+        if by and _crosses(piece, borders):
+            crossing |= Q(budget_id=piece.budget_id, timestep=row["timestep"])
         else:
-            pieces.append(piece)
-    charges = entries.filter(crossing).select_related("job")
-    for charge in charges:
-        pieces += _cut(charge, borders)
-    for entry in entries.exclude(kind=Kind.CHARGE):
-        amount = SETTLES[Kind(entry.kind)] * entry.amount_mgpus
-        at = to_seconds(entry.at)
-        pieces.append(Settled(entry.budget_id, at, at, Spent(settled_mgpus=amount)))
-    return [one for one in pieces if below is None or _is_below(tree, one, below)]
+            yield piece
+    for charge in charges.filter(crossing).select_related("job"):
+        yield from _cut(charge, borders)
 
 
-def _touching(start: datetime, end: datetime) -> QuerySet[Entry]:
-    """Return what settles in [start, end): charges that overlap it, corrections inside it."""
-    charges = Q(kind=Kind.CHARGE, timestep__gt=start - LONGEST_TIMESTEP, timestep__lt=end)
-    charges &= Q(until__gt=start, at__lt=end)
-    corrections = Q(kind__in=(Kind.REFUND, Kind.ADJUST), at__gte=start, at__lt=end)
-    return Entry.objects.filter(charges | corrections).order_by()
-
-
-def _grouped(entries: QuerySet[Any], by: list[str]) -> QuerySet[Any, dict[str, Any]]:
+def _grouped(entries: QuerySet[Any], by: Sequence[str]) -> QuerySet[Any, dict[str, Any]]:
     return entries.values(*by).annotate(
         first=Min("at"),
         last=Max("until"),
@@ -218,7 +269,7 @@ def burn_rate(*, budget: Budget, now: datetime) -> int:
     window = rate_window(period, now) if period else None
     if window is None:
         return 0
-    pieces = settled_between(*window, tree=Membership.load(), below=budget, fine=False)
+    pieces = settled_between(*window, tree=Membership.load(), below=budget)
     return per_day(sum(piece.spent.settled_mgpus for piece in pieces), window)
 
 

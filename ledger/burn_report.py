@@ -138,7 +138,7 @@ class _Report:
         self.rate.update({row: per_day(amount, window) for row, amount in amounts.items()})
 
     def _pieces(self, start: datetime, end: datetime) -> list[tuple[int, Spent]]:
-        found = settled_between(start, end, tree=self.tree, below=self.budget, fine=False)
+        found = settled_between(start, end, tree=self.tree, below=self.budget)
         return [(self._row_of(piece.budget_id, piece.start), piece.spent) for piece in found]
 
     def _row_of(self, budget_id: int, seconds: int) -> int:

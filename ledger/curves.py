@@ -9,7 +9,7 @@ from itertools import groupby
 
 from budgets import periods
 from budgets.models import Budget, Period
-from ledger.burn import settled_between
+from ledger.burn import settled_by_time
 from ledger.figures import GRANTED
 from ledger.instants import from_seconds, to_seconds
 from ledger.membership import Membership
@@ -51,7 +51,7 @@ def left(
     """
     marks = sorted({*instants, *(step.at for step in steps if step.at <= instants[-1])})
     borders = [to_seconds(at) for at in marks]
-    settled = _settled(budget, marks, borders) if len(marks) > 1 else [0]
+    settled = _settled(budget, borders) if len(marks) > 1 else [0]
     by_instant = {step.at: step.amount_mgpus for step in steps}
     points: Points = []
     granted = 0
@@ -64,14 +64,13 @@ def left(
     return points
 
 
-def _settled(budget: Budget, marks: Sequence[datetime], borders: list[int]) -> list[int]:
+def _settled(budget: Budget, borders: list[int]) -> list[int]:
     """Return what was settled between the first mark and each mark."""
-    totals = [0] * len(marks)
+    totals = [0] * len(borders)
     tree = Membership.load()
-    pieces = settled_between(marks[0], marks[-1], tree=tree, below=budget, borders=borders)
-    for piece in pieces:
+    for piece in settled_by_time(borders, tree=tree, below=budget):
         end = max(piece.end, piece.start + 1)
-        totals[min(bisect_right(borders, end - 1), len(marks) - 1)] += piece.spent.settled_mgpus
+        totals[min(bisect_right(borders, end - 1), len(borders) - 1)] += piece.spent.settled_mgpus
     running, sums = 0, []
     for total in totals:
         running += total

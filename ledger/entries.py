@@ -1,12 +1,13 @@
-"""The shape of entries about holds, and writing many entries at once."""
+"""The shape of entries about holds, and writing entries: the one place where that is done."""
 
 from collections.abc import Sequence
 from datetime import datetime
 from functools import cache
 from typing import Any, NamedTuple
 
-from django.db import connection
+from django.db import connection, transaction
 
+from ledger import rollups
 from ledger.models import Entry
 
 
@@ -43,13 +44,20 @@ def hold_entry(
 
 
 def write(entries: Sequence[Entry]) -> None:
-    """Insert entries in one statement. Raises IntegrityError for a key that is there already.
+    """Insert entries and count them in the sums, or neither. Nothing else writes an entry.
 
+    Raises IntegrityError for a key that is there already: nothing is written or counted then.
     A tick writes three for every run: the model's own bulk insert spends ten times as long on
     preparing values as the database on keeping them. These rows leave without a primary key.
     """
     if not entries:
         return
+    with transaction.atomic(savepoint=False):
+        _insert(entries)
+        rollups.add(entries)
+
+
+def _insert(entries: Sequence[Entry]) -> None:
     columns, names = _columns()
     when = cache(connection.ops.adapt_datetimefield_value)
 

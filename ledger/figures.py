@@ -4,17 +4,18 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from django.db.models import Case, IntegerField, QuerySet, Sum, Value, When
+from django.db.models import QuerySet, Sum
 
 from budgets.models import Period
 from ledger.entries import Attempt
-from ledger.instants import from_seconds, to_seconds
+from ledger.instants import to_seconds
 from ledger.membership import Membership
-from ledger.models import ClosedTimestep, Entry
+from ledger.models import ClosedTimestep, Entry, JobRollup
 from ledger.rates import Rates
 from ledger.segments import load_stays
+from ledger.stretches import PeriodSum, period_sums
 
 Kind = Entry.Kind
 GRANTED = (Kind.GRANT, Kind.CARRY, Kind.TRANSFER)
@@ -77,8 +78,21 @@ def accounts(*, period: Period, at: datetime, jobs: Iterable[int] = ()) -> Accou
     What ran since the last closed timestep is in flight; of each hold, only what has not run yet
     is held, so no second counts twice.
     """
-    found = Accounts(tree=Membership.load(), at=to_seconds(at))
-    add_sums(found, period)
+    tree = Membership.load()
+    return accounts_of(period_sums(period, tree), tree, period=period, at=at, jobs=jobs)
+
+
+def accounts_of(
+    sums: Iterable[PeriodSum],
+    tree: Membership,
+    *,
+    period: Period,
+    at: datetime,
+    jobs: Iterable[int] = (),
+) -> Accounts:
+    """Return the same of a period's sums that have been read already."""
+    found = Accounts(tree=tree, at=to_seconds(at))
+    _add_sums(found, sums)
     in_flight = uncharged(since=period.starts_at, until=min(at, period.ends_at))
     for part in in_flight:
         found.running[part.attempt] += part.amount_mgpus
@@ -92,31 +106,17 @@ def accounts(*, period: Period, at: datetime, jobs: Iterable[int] = ()) -> Accou
     return found
 
 
-def add_sums(found: Accounts, period: Period) -> None:
-    """Add the entries' sums: settled by where a budget stood then, held by where it stands."""
-    moves = found.tree.moves
-    rows = (
-        by_epoch(Entry.objects.filter(period=period).order_by(), moves)
-        .values_list("budget_id", "kind", "epoch")
-        .annotate(total=Sum("amount_mgpus"))
-    )
-    for budget_id, kind, epoch, total in rows:
-        since = moves[epoch - 1] if epoch else 0
+def _add_sums(found: Accounts, sums: Iterable[PeriodSum]) -> None:
+    """Add the sums of a period: settled by where a budget stood then, held by where it stands."""
+    for one in sums:
+        kind = Kind(one.kind)
         if kind in GRANTED:
-            found.granted[budget_id] += total
+            found.granted[one.budget_id] += one.amount_mgpus
         elif kind in HOLDS:
-            found._add(found.held, budget_id, found.at, HOLDS[kind] * total)
+            found._add(found.held, one.budget_id, found.at, HOLDS[kind] * one.amount_mgpus)
         else:
-            found._add(found.settled, budget_id, since, SETTLES[kind] * total)
-
-
-def by_epoch(entries: QuerySet[Entry], moves: list[int]) -> QuerySet[Any]:
-    """Annotate ``epoch``: how many of the moves in the tree came before the entry."""
-    cases = [When(at__lt=from_seconds(move), then=Value(n)) for n, move in enumerate(moves)]
-    if not cases:
-        return entries.annotate(epoch=Value(0, output_field=IntegerField()))
-    last = Value(len(moves))
-    return entries.annotate(epoch=Case(*cases, default=last, output_field=IntegerField()))
+            amount = SETTLES[kind] * one.amount_mgpus
+            found._add(found.settled, one.budget_id, one.since, amount)
 
 
 def segment_bounds(charge: Entry) -> tuple[int, int]:
@@ -158,17 +158,17 @@ def uncharged(*, since: datetime, until: datetime) -> list[Running]:
 
 def open_holds(job_ids: Iterable[int]) -> OpenHolds:
     """Return Σ hold − Σ release of the jobs' attempts, where it isn't 0."""
-    return _open(Entry.objects.filter(job_id__in=sorted(job_ids)))
+    return _open(JobRollup.objects.filter(job_id__in=sorted(job_ids)))
 
 
 def all_open_holds(*, period: Period | None = None) -> OpenHolds:
     """Return every open hold, of one period or of all."""
-    return _open(Entry.objects.filter(period=period) if period else Entry.objects.all())
+    return _open(JobRollup.objects.filter(period=period) if period else JobRollup.objects.all())
 
 
-def _open(entries: QuerySet[Entry]) -> OpenHolds:
+def _open(sums: QuerySet[JobRollup]) -> OpenHolds:
     rows = (
-        entries.filter(kind__in=HOLDS)
+        sums.filter(kind__in=HOLDS)
         .order_by("job_id", "attempt", "period_id")
         .values_list("job_id", "attempt", "period_id", "kind")
         .annotate(total=Sum("amount_mgpus"))

@@ -8,6 +8,7 @@ from django.db import transaction
 
 from budgets.models import Budget, Period
 from budgets.periods import active
+from ledger.entries import write
 from ledger.figures import Accounts, accounts
 from ledger.instants import LedgerError, iso, whole
 from ledger.lock import lock_ledger
@@ -171,8 +172,8 @@ def _write(
     now: datetime,
 ) -> list[Entry]:
     _check(note, amounts.values(), keys := list(keys))
-    return [
-        Entry.objects.create(
+    entries = [
+        Entry(
             kind=kind,
             budget_id=budget_id,
             period=period,
@@ -185,3 +186,5 @@ def _write(
         )
         for (budget_id, amount), key in zip(amounts.items(), keys, strict=True)
     ]
+    write(entries)
+    return _known(keys) or []

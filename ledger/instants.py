@@ -1,6 +1,7 @@
 """Instants as the ledger keeps them: UTC, whole seconds; and the one error it raises."""
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from functools import lru_cache
 
 from django.conf import settings
 
@@ -30,6 +31,19 @@ def to_seconds(instant: datetime) -> int:
 
 def from_seconds(seconds: int) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
+
+
+def midnight(day: date, zone: tzinfo) -> datetime:
+    """Return the instant at which a day begins on a zone's clocks."""
+    return datetime.combine(day, time(), tzinfo=zone).astimezone(UTC)
+
+
+@lru_cache(maxsize=4096)
+def local_day(seconds: int, zone: tzinfo) -> int:
+    """Return the midnight (seconds since 1970) that an instant follows on a zone's clocks."""
+    day = datetime.fromtimestamp(seconds, zone).date()
+    around = (to_seconds(midnight(day + timedelta(days=n), zone)) for n in (1, 0, -1))
+    return next(at for at in around if at <= seconds)
 
 
 def timestep_seconds() -> int:

@@ -4,6 +4,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from django.db.models import QuerySet
 
@@ -68,9 +69,32 @@ class Membership:
         """Return how many moves came before: between two moves every chain stays the same."""
         return bisect_right(self.moves, seconds)
 
+    def begin(self, epoch: int) -> int:
+        """Return an instant (seconds) from which on that many moves have been made."""
+        return self.moves[epoch - 1] if epoch else 0
+
+    def moves_between(self, start: int, end: int) -> list[int]:
+        return [move for move in self.moves if start < move < end]
+
     def children(self, budget_id: int, seconds: int) -> list[int]:
         """Return the ids of the budgets that stood right under a budget, in order."""
         return sorted(child for child in self if self.parent(child, seconds) == budget_id)
+
+    def wanderers(self) -> set[int]:
+        """Return the budgets that did not always have the ancestors they have."""
+        instants = [0, *self.moves]
+        return {one for one in self if len({self.chain(one, at) for at in instants}) > 1}
+
+    def below(self, budget_id: int, start: int, end: int) -> list[tuple[int, int, set[int]]]:
+        """Return what stood below a budget, it included, in [start, end): from, until, ids."""
+        marks = [start, *self.moves_between(start, end), end]
+        spells: list[tuple[int, int, set[int]]] = []
+        for low, high in pairwise(marks):
+            ids = {one for one in self if budget_id in self.chain(one, low)}
+            if spells and spells[-1][2] == ids:
+                low = spells.pop()[0]
+            spells.append((low, high, ids))
+        return spells
 
     def _climb(self, budget_id: int, seconds: int) -> Iterator[int]:
         seen: set[int] = set()

@@ -92,6 +92,83 @@ class Entry(models.Model):
         return self.key
 
 
+class Rollup(models.Model):
+    """Sums of entries, written with them: so that figures needn't add up a year of charges.
+
+    Never the source of truth: `rebuild_rollups` makes them anew, `reconcile` compares. ``since``
+    are seconds since 1970. The sums of a period hold its entries of every kind; those of a stretch
+    of time only what counts towards settled, by ``at``.
+
+    Hours, days and weeks (from a Thursday on, as 1970 began) are UTC's, so that any interval is
+    made of them whatever the zone. A local day begins at midnight of its period's time zone, which
+    never changes, and may have 23 or 25 hours; it is kept where that is a whole hour of UTC. No
+    charge crosses an hour, since timesteps divide it; where an interval cuts one (a zone of half
+    hours, a window that ends now), that hour's entries are read instead.
+    """
+
+    class Size(models.IntegerChoices):
+        """How many seconds a sum is about, where that is always the same."""
+
+        PERIOD = 0, "Period"
+        LOCAL_DAY = 1, "Local day"
+        HOUR = 3600, "Hour"
+        DAY = 86_400, "Day"
+        WEEK = 604_800, "Week"
+
+    size = models.PositiveIntegerField(choices=Size)
+    since = models.BigIntegerField()  # 0 for a period's
+    period = models.ForeignKey(Period, on_delete=models.PROTECT, related_name="+")
+    budget = models.ForeignKey(Budget, on_delete=models.PROTECT, related_name="+")
+    kind = models.CharField(max_length=8, choices=Entry.Kind)
+    funded = models.BooleanField()
+    is_realtime = models.BooleanField()  # whether charges are those of services
+    amount_mgpus = models.BigIntegerField()
+    gpu_seconds = models.BigIntegerField()
+    parked_gpu_seconds = models.BigIntegerField()
+    parked_mgpus = models.BigIntegerField()  # what the parked ones cost
+
+    KEY = ("size", "since", "period", "budget", "kind", "funded", "is_realtime")
+
+    class Meta:
+        ordering = ("size", "since", "id")
+        constraints = (
+            models.UniqueConstraint(
+                fields=["size", "since", "period", "budget", "kind", "funded", "is_realtime"],
+                name="one_rollup_each",
+            ),
+        )
+        indexes = (models.Index(fields=["budget", "size", "since"]),)
+
+    def __str__(self) -> str:
+        return f"{self.get_size_display()} {self.since}: {self.kind} of budget {self.budget_id}"
+
+
+class JobRollup(models.Model):
+    """Sums of an attempt's entries in a period, kept like a `Rollup`: open holds, dearest jobs."""
+
+    job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="+")
+    attempt = models.PositiveIntegerField()
+    period = models.ForeignKey(Period, on_delete=models.PROTECT, related_name="+")
+    budget = models.ForeignKey(Budget, on_delete=models.PROTECT, related_name="+")
+    kind = models.CharField(max_length=8, choices=Entry.Kind)
+    amount_mgpus = models.BigIntegerField()
+    gpu_seconds = models.BigIntegerField()
+
+    KEY = ("job", "attempt", "period", "budget", "kind")
+
+    class Meta:
+        ordering = ("job", "attempt", "id")
+        constraints = (
+            models.UniqueConstraint(
+                fields=["job", "attempt", "period", "budget", "kind"], name="one_job_rollup_each"
+            ),
+        )
+        indexes = (models.Index(fields=["period", "budget"]),)
+
+    def __str__(self) -> str:
+        return f"{self.kind} of job {self.job_id}, attempt {self.attempt}"
+
+
 class ClosedTimestep(models.Model):
     """A timestep whose charges are all written. One row per timestep, in order, without gaps."""
 

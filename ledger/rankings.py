@@ -6,7 +6,7 @@ from django.db.models import Case, F, Sum, When
 
 from budgets.models import Period
 from ledger.figures import SETTLES
-from ledger.models import Entry
+from ledger.models import JobRollup
 
 
 def dearest_jobs(
@@ -16,12 +16,12 @@ def dearest_jobs(
 
     Unfunded GPU-time is in the last number, so a job that ran for nothing can be named too.
     """
-    entries = Entry.objects.filter(
-        budget_id__in=budget_ids, period=period, kind__in=SETTLES, job__isnull=False
+    sums = JobRollup.objects.filter(
+        budget_id__in=budget_ids, period=period, kind__in=SETTLES
     ).order_by()
     signed = Case(
         *(When(kind=kind, then=F("amount_mgpus") * sign) for kind, sign in SETTLES.items())
     )
-    rows = entries.values_list("job_id").annotate(settled=Sum(signed), held=Sum("gpu_seconds"))
+    rows = sums.values_list("job_id").annotate(settled=Sum(signed), held=Sum("gpu_seconds"))
     ordered = rows.order_by("-settled", "-held", "job_id")[:limit]
-    return [(job, settled, held) for job, settled, held in ordered if job is not None]
+    return list(ordered)

@@ -1,17 +1,17 @@
 """Each budget's figures in a period, for the whole tree in one pass."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import F, Q, QuerySet, Sum
-
 from budgets.models import Budget, Period
 from budgets.periods import active
-from ledger.figures import Accounts, accounts, by_epoch
+from ledger.figures import Accounts, accounts, accounts_of
 from ledger.instants import whole
 from ledger.membership import Membership
 from ledger.models import Entry
+from ledger.stretches import PeriodSum, period_sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,10 @@ class GpuTime:
     parked_mgpus: int = 0
     unfunded: int = 0
 
+    @classmethod
+    def of(cls, funded: bool, held: int, parked: int, parked_mgpus: int) -> "GpuTime":
+        return cls(held, parked, parked_mgpus) if funded else cls(unfunded=held)
+
     def add(self, other: "GpuTime") -> None:
         self.charged += other.charged
         self.parked += other.parked
@@ -51,14 +55,12 @@ class GpuTime:
         self.unfunded += other.unfunded
 
 
-# What a charge's parked part cost: amount = GPU-seconds × rate, so the division is exact.
-PARKED_COST = F("amount_mgpus") / F("gpu_seconds") * F("parked_gpu_seconds")
-
-
 def figures(*, period: Period, now: datetime) -> dict[int, Figures]:
     """Return the figures of every budget by id, in a constant number of queries."""
-    found = accounts(period=period, at=whole(now, "now"))
-    time = gpu_time(Entry.objects.filter(period=period), found.tree)
+    tree = Membership.load()
+    sums = list(period_sums(period, tree))
+    found = accounts_of(sums, tree, period=period, at=whole(now, "now"))
+    time = _gpu_time(sums, tree)
     given = _given_to_children(found)
     return {
         budget: Figures(
@@ -84,23 +86,16 @@ def spendable(*, budget: Budget, now: datetime) -> int:
     return accounts(period=period, at=now).spendable(budget.pk) if period else 0
 
 
-def gpu_time(entries: QuerySet[Entry], tree: Membership) -> dict[int, GpuTime]:
+def _gpu_time(sums: Iterable[PeriodSum], tree: Membership) -> dict[int, GpuTime]:
     """Return the GPU-seconds of charges by budget, each with what stood below it at the time."""
-    rows = (
-        by_epoch(entries.filter(kind=Entry.Kind.CHARGE).order_by(), tree.moves)
-        .values_list("budget_id", "epoch")
-        .annotate(
-            charged=Sum("gpu_seconds", filter=Q(funded=True), default=0),
-            parked=Sum("parked_gpu_seconds", filter=Q(funded=True), default=0),
-            parked_mgpus=Sum(PARKED_COST, filter=Q(funded=True, gpu_seconds__gt=0), default=0),
-            unfunded=Sum("gpu_seconds", filter=Q(funded=False), default=0),
-        )
-    )
     total: dict[int, GpuTime] = defaultdict(GpuTime)
-    for budget_id, epoch, *sums in rows:
-        since = tree.moves[epoch - 1] if epoch else 0
-        for node in tree.chain(budget_id, since):
-            total[node].add(GpuTime(*sums))
+    for one in sums:
+        if one.kind == Entry.Kind.CHARGE:
+            spent = GpuTime.of(
+                one.funded, one.gpu_seconds, one.parked_gpu_seconds, one.parked_mgpus
+            )
+            for node in tree.chain(one.budget_id, one.since):
+                total[node].add(spent)
     return total
 
 

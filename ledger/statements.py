@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ledger.figures import HOLDS
-from ledger.instants import span
+from ledger.instants import span, to_seconds
 from ledger.membership import Membership
 from ledger.models import Entry
-from ledger.standing import GpuTime, gpu_time
+from ledger.standing import GpuTime
+from ledger.stretches import amounts, by_epoch, cover
 from workloads.models import Job
 
 Kind = Entry.Kind
@@ -68,8 +69,17 @@ def parked_by_budget(*, start: datetime, end: datetime) -> dict[int, GpuTime]:
     Each with what stood below it when it ran; budgets without charges have no key.
     """
     start, end = span(start, end)
-    charges = Entry.objects.filter(kind=Kind.CHARGE, timestep__gte=start, timestep__lt=end)
-    return dict(gpu_time(charges, Membership.load()))
+    tree, total = Membership.load(), defaultdict[int, GpuTime](GpuTime)
+    low, high = to_seconds(start), to_seconds(end)
+    found = cover([low, *tree.moves_between(low, high), high])
+    begun = (charges.filter(timestep__gte=start, timestep__lt=end) for charges in found.charges())
+    for sums in (*found.rollups(), *begun):
+        mine = by_epoch(sums.filter(kind=Kind.CHARGE), tree.moves)
+        rows = mine.values_list("budget_id", "epoch", "funded").annotate(**amounts(sums.model))
+        for budget_id, epoch, funded, _, *spent in rows:
+            for node in tree.chain(budget_id, tree.begin(epoch)):
+                total[node].add(GpuTime.of(funded, *spent))
+    return dict(total)
 
 
 def _line(entry: Entry) -> ChargeLine:

@@ -21,6 +21,7 @@ from ledger import reports
 from ledger.models import ClosedTimestep, Entry
 from tests import factories as make
 from tests.factories import T0
+from tests.ledger_world import write_entry
 from workloads.models import Holding, Job, Run
 from workloads.specs import JobSpec
 
@@ -138,7 +139,7 @@ def grant(budget: Budget, credits: int, *, period: Period | None = None, at: dat
     """Grant credits to a budget and to all above it, as a grant by shares does."""
     node: Budget | None = budget
     while node is not None:
-        Entry.objects.create(
+        write_entry(
             kind=Entry.Kind.GRANT,
             budget=node,
             period=period or Period.objects.get(),

@@ -2,10 +2,14 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
+
+from django.db import transaction
 
 from budgets.models import Budget, Period
 from clusters.models import GpuState, Node
 from ledger import services
+from ledger.entries import write
 from ledger.models import Entry
 from tests.factories import T0, TIMESTEP, someone
 
@@ -21,7 +25,7 @@ def give(budget: Budget, credits: int, period: Period) -> None:
 
 
 def give_alone(budget: Budget, credits: int, period: Period) -> None:
-    Entry.objects.create(
+    write_entry(
         kind="grant",
         budget=budget,
         period=period,
@@ -31,6 +35,12 @@ def give_alone(budget: Budget, credits: int, period: Period) -> None:
         key=f"test:{budget.pk}:{Entry.objects.count()}",
         created_at=period.starts_at,
     )
+
+
+def write_entry(**fields: Any) -> None:
+    """Write any entry, the way all are written."""
+    with transaction.atomic():
+        write([Entry(**fields)])
 
 
 def close(timesteps: int = 1, *, since: datetime = T0, parked: Mapping | None = None) -> datetime:

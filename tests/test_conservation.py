@@ -4,12 +4,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from budgets.models import Budget
 from clusters.models import GpuState, Node
 from ledger import reports, services
+from ledger.entries import write
 from ledger.models import Entry
 from tests.factories import (
     HOUR,
@@ -174,7 +175,8 @@ def forge(**fields: Any) -> None:
     charge.pk = None
     for name, value in fields.items():
         setattr(charge, name, value)
-    charge.save(force_insert=True)
+    with transaction.atomic():
+        write([charge])
 
 
 def problems() -> list[tuple[str, str]]:

@@ -8,7 +8,6 @@ from django.test.utils import CaptureQueriesContext
 
 from budgets.models import Budget, Period
 from ledger import reports, services
-from ledger.models import Entry
 from tests.factories import (
     HOUR,
     T0,
@@ -22,7 +21,7 @@ from tests.factories import (
     make_run,
     make_shares,
 )
-from tests.ledger_world import CREDIT, close, give
+from tests.ledger_world import CREDIT, close, give, write_entry
 from workloads.models import Run
 
 pytestmark = pytest.mark.django_db
@@ -68,7 +67,7 @@ def test_spendable_is_the_least_over_the_ancestors_and_reserve_what_no_child_has
 ) -> None:
     amounts = {"orlo": 50, "orlo/science": 30, "orlo/science/petrel": 40, "orlo/vision": 5}
     for path, credits in amounts.items():
-        Entry.objects.create(
+        write_entry(
             kind="grant", budget=tree[path], period=period, at=T0, created_at=T0,
             amount_mgpus=credits * CREDIT, key=path,
         )  # fmt: skip

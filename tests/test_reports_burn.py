@@ -10,7 +10,6 @@ from django.test.utils import CaptureQueriesContext
 
 from budgets.models import Budget, Period
 from ledger import reports, services
-from ledger.models import Entry
 from tests.factories import (
     HOUR,
     T0,
@@ -25,7 +24,7 @@ from tests.factories import (
     make_shares,
     make_user,
 )
-from tests.ledger_world import CREDIT, close, give, give_alone
+from tests.ledger_world import CREDIT, close, give, give_alone, write_entry
 
 pytestmark = pytest.mark.django_db
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
@@ -189,7 +188,7 @@ def spent(tree: dict[str, Budget]) -> Period:
     waiting = make_job(tree["orlo/vision/tern"])
     services.place_hold(job=waiting, amount_mgpus=CREDIT + 1, now=T0)
     close(2, parked={(petrel.pk, T0): 777})
-    Entry.objects.create(
+    write_entry(
         kind="adjust", budget=tree["orlo"], period=period, at=T0 + 11 * MINUTE,
         created_at=T0, amount_mgpus=-17, key="odd",
     )  # fmt: skip

@@ -147,7 +147,9 @@ def page(user: Person, *, path: str, now: datetime, sort: str = "") -> Page:
         most_gpu_seconds=max((day.held_gpu_seconds for day in days[-DAYS:]), default=0),
         split=_split(days, painted[path]) if period else None,
         fair=fairness.of_budget(budget=budget, tree=nodes, held=held, now=now),
-        lines=tree.children(held, budget=budget, now=now, sort=sort) if node else [],
+        lines=tree.children(held, budget=budget, nodes=nodes, burns=burns, period=period, sort=sort)
+        if node
+        else [],
         jobs=_top_jobs(below, period),
         running=jobs.filter(state__in=(Job.State.RUNNING, Job.State.STARTING)).count(),
         waiting=jobs.filter(state=Job.State.QUEUED).count(),

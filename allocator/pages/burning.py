@@ -89,7 +89,7 @@ def daily_rates(period: Period, now: datetime) -> Mapping[int, int]:
         return {}
     tree = Membership.load()
     spent: dict[int, int] = defaultdict(int)
-    for piece in burn.settled_between(*window, tree=tree, fine=False):
+    for piece in burn.settled_between(*window, tree=tree):
         for node in tree.chain(piece.budget_id, piece.start):
             spent[node] += piece.spent.settled_mgpus
     return {pk: burn.per_day(amount, window) for pk, amount in spent.items()}

@@ -88,7 +88,9 @@ def page(
     pools = list(Pool.objects.all())
     chosen = next((one for one in pools if one.slug == pool), None)
     period = periods.active(now)
-    lines = list(_Reader(held, now, period, chosen).lines())
+    nodes = shares.tree(at=now, pool=chosen)
+    burns = burning.burns(period=period, now=now) if period else {}
+    lines = list(_Reader(held, nodes, burns, _entitled(period, chosen)).lines())
     filters = _filters(held)
     show = show if show in filters else "all"
     elapsed = int(periods.elapsed(period, now) * WHOLE) if period else None
@@ -121,10 +123,18 @@ def page(
     )
 
 
-def children(held: Standing, *, budget: Budget, now: datetime, sort: str = "") -> list[Line]:
+def children(
+    held: Standing,
+    *,
+    budget: Budget,
+    nodes: Mapping[int, TreeNode],
+    burns: Mapping[int, Burn],
+    period: Period | None,
+    sort: str = "",
+) -> list[Line]:
     """Return the lines of a budget's children and its reserve, as the tree has them."""
-    lines = list(_Reader(held, now, periods.active(now), None).lines())
-    own = (line for line in lines if line.parent_row == budget.pk)
+    reader = _Reader(held, nodes, burns, _entitled(period, None))
+    own = (line for line in reader.lines() if line.parent_row == budget.pk)
     below = [replace(line, level=1, has_children=False) for line in own]  # nothing to fold
     return _sorted(below, sort)
 
@@ -155,16 +165,18 @@ def _filters(held: Standing) -> dict[str, Fits]:
 
 
 class _Reader:
-    """Reads once, then makes the lines in the order of the tree."""
+    """Makes the lines in the order of the tree, from what has been read."""
 
     def __init__(
-        self, held: Standing, now: datetime, period: Period | None, pool: Pool | None
+        self,
+        held: Standing,
+        nodes: Mapping[int, TreeNode],
+        burns: Mapping[int, Burn],
+        entitled: Mapping[int, int],
     ) -> None:
-        self.nodes = shares.tree(at=now, pool=pool)
-        self.seen = {pk for pk, node in self.nodes.items() if held.sees(node.budget.path)}
+        self.nodes, self.burns, self.entitled = nodes, burns, entitled
+        self.seen = {pk for pk, node in nodes.items() if held.sees(node.budget.path)}
         self.hues = hues.of_budgets()
-        self.burns = burning.burns(period=period, now=now) if period else {}
-        self.entitled = _entitled(period, pool)
 
     def lines(self) -> Iterator[Line]:
         for pk in self.nodes:

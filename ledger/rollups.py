@@ -1,0 +1,226 @@
+"""Writing the sums of entries: with the entries, in their transaction, and all of them anew."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import tzinfo
+from functools import cache
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+from django.db import connection, models, transaction
+
+from budgets.models import Period
+from ledger.instants import local_day, to_seconds
+from ledger.lock import lock_ledger
+from ledger.models import Entry, JobRollup, Rollup
+from workloads.models import Job
+
+Kind, Size = Entry.Kind, Rollup.Size
+BY_TIME = (Kind.CHARGE, Kind.REFUND, Kind.ADJUST)  # what is summed by time too
+STRETCHES = (Size.HOUR, Size.DAY, Size.WEEK)
+BATCH = 1000  # rows of one statement
+Pair = tuple[int, int]  # ids of a period and a budget
+Zones = Mapping[int, tzinfo]  # of periods, by id
+
+
+class Fact(NamedTuple):
+    """What sums need of an entry; ``at`` in seconds since 1970."""
+
+    period_id: int
+    budget_id: int
+    kind: str
+    funded: bool
+    is_realtime: bool
+    job_id: int | None
+    attempt: int
+    at: int
+    amount_mgpus: int
+    gpu_seconds: int
+    parked_gpu_seconds: int
+
+
+class Cell(NamedTuple):
+    """Whose sum it is: ``Rollup.KEY``."""
+
+    size: int
+    since: int
+    period_id: int
+    budget_id: int
+    kind: str
+    funded: bool
+    is_realtime: bool
+
+
+class JobCell(NamedTuple):
+    """Whose sum it is: ``JobRollup.KEY``."""
+
+    job_id: int
+    attempt: int
+    period_id: int
+    budget_id: int
+    kind: str
+
+
+# Milli-GPU-seconds, GPU-seconds, parked GPU-seconds, milli-GPU-seconds of the parked ones.
+Sums = tuple[int, int, int, int]
+JobSums = tuple[int, int]  # milli-GPU-seconds, GPU-seconds
+
+
+def add(entries: Sequence[Entry]) -> None:
+    """Count entries that have just been written, in the same transaction.
+
+    What takes an entry back takes its sums back too. One statement for a thousand sums.
+    """
+    assert connection.in_atomic_block, "an entry and its sums are written together or not at all"
+    jobs = {entry.job_id for entry in entries if entry.kind == Kind.CHARGE and entry.job_id}
+    services = Job.objects.filter(pk__in=jobs, kind=Job.Kind.REALTIME)
+    realtime = set(services.values_list("pk", flat=True)) if jobs else set()
+    made = [_fact(entry, realtime) for entry in entries]
+    timed = any(fact.kind in BY_TIME for fact in made)
+    upsert(Rollup, sums_of(made, zones() if timed else {}))
+    upsert(JobRollup, job_sums_of(made))
+
+
+def zones() -> Zones:
+    return {pk: ZoneInfo(name) for pk, name in Period.objects.values_list("pk", "time_zone")}
+
+
+def _fact(entry: Entry, realtime: set[int]) -> Fact:
+    return Fact(
+        *(entry.period_id, entry.budget_id, str(entry.kind), entry.funded),
+        entry.kind == Kind.CHARGE and entry.job_id in realtime,
+        *(entry.job_id, entry.attempt, to_seconds(entry.at)),
+        *(entry.amount_mgpus, entry.gpu_seconds, entry.parked_gpu_seconds),
+    )
+
+
+def sums_of(facts: Iterable[Fact], zones: Zones) -> dict[Cell, Sums]:
+    """Return all the sums that some entries are part of. Pure."""
+    by_hour: dict[Cell, Sums] = {}
+    for fact in facts:
+        cell = Cell(int(Size.HOUR), fact.at - fact.at % Size.HOUR, *fact[:5])
+        _count(by_hour, cell, _amounts(fact))
+    found: dict[Cell, Sums] = {}
+    for hour, sums in by_hour.items():
+        for cell in _cells(hour, zones):
+            _count(found, cell, sums)
+    return found
+
+
+def _count(found: dict[Cell, Sums], cell: Cell, more: Sums) -> None:
+    known = found.get(cell)
+    if known is not None:
+        more = (known[0] + more[0], known[1] + more[1], known[2] + more[2], known[3] + more[3])
+    found[cell] = more
+
+
+def _amounts(fact: Fact) -> Sums:
+    parked = 0
+    if fact.funded and fact.parked_gpu_seconds:
+        # Amount = GPU-seconds × rate, so the division is exact.
+        parked = fact.amount_mgpus // fact.gpu_seconds * fact.parked_gpu_seconds
+    return fact.amount_mgpus, fact.gpu_seconds, fact.parked_gpu_seconds, parked
+
+
+def _cells(hour: Cell, zones: Zones) -> Iterator[Cell]:
+    yield Cell(int(Size.PERIOD), 0, *hour[2:])
+    if hour.kind not in BY_TIME:
+        return
+    for size in STRETCHES:
+        yield Cell(int(size), hour.since - hour.since % size, *hour[2:])
+    day = local_day(hour.since, zones[hour.period_id])
+    if day % Size.HOUR == 0:
+        yield Cell(int(Size.LOCAL_DAY), day, *hour[2:])
+
+
+def job_sums_of(facts: Iterable[Fact]) -> dict[JobCell, JobSums]:
+    """Return all the sums of jobs that some entries are part of. Pure."""
+    found: dict[JobCell, JobSums] = {}
+    for fact in facts:
+        if fact.job_id is not None:
+            cell = JobCell(fact.job_id, fact.attempt, *fact[:3])
+            amount, held = found.get(cell, (0, 0))
+            found[cell] = amount + fact.amount_mgpus, held + fact.gpu_seconds
+    return found
+
+
+def upsert(
+    model: type[Rollup] | type[JobRollup],
+    sums: Mapping[Cell, Sums] | Mapping[JobCell, JobSums],
+) -> None:
+    """Add sums to those there are. In order of their keys, so that two writers can't deadlock."""
+    statement, row = _statement(model)
+    rows = sorted((*cell, *amounts) for cell, amounts in sums.items())
+    with connection.cursor() as cursor:
+        for first in range(0, len(rows), BATCH):
+            batch = rows[first : first + BATCH]
+            values = [value for one in batch for value in one]
+            cursor.execute(statement.format(", ".join([row] * len(batch))), values)
+
+
+@cache
+def _statement(model: type[Rollup] | type[JobRollup]) -> tuple[str, str]:
+    """Return the statement, to be filled with rows, and the places of one row: the key's first."""
+    fields: list[models.Field] = [f for f in model._meta.concrete_fields if not f.primary_key]
+    fields.sort(key=lambda one: model.KEY.index(one.name) if one.name in model.KEY else 99)
+    names = [connection.ops.quote_name(str(one.column)) for one in fields]
+    table, keys = connection.ops.quote_name(model._meta.db_table), len(model.KEY)
+    added = ", ".join(f"{name} = {table}.{name} + excluded.{name}" for name in names[keys:])
+    statement = (
+        f"INSERT INTO {table} ({', '.join(names)}) VALUES {{}} "
+        f"ON CONFLICT ({', '.join(names[:keys])}) DO UPDATE SET {added}"
+    )
+    return statement, f"({', '.join(['%s'] * len(names))})"
+
+
+# --- All of them anew ----------------------------------------------------------------------------
+
+
+def pairs() -> list[Pair]:
+    """Return every period and budget that has entries or sums."""
+    found: set[Pair] = set()
+    for model in (Entry, Rollup, JobRollup):
+        rows = model._default_manager.order_by().values_list("period_id", "budget_id")
+        found |= set(rows.distinct())
+    return sorted(found)
+
+
+def rebuild(*, on_progress: Callable[[int, int], None] | None = None) -> tuple[int, int]:
+    """Write every sum anew; return how many entries were read and how many sums written.
+
+    Budget by budget and period by period, each in a transaction under the lock of all writers:
+    nobody waits longer than for one of them, and what is read meanwhile is right.
+    """
+    entries = rows = 0
+    every = pairs()
+    for number, pair in enumerate(every, 1):
+        read, written = rebuild_one(*pair)
+        entries, rows = entries + read, rows + written
+        if on_progress:
+            on_progress(number, len(every))
+    return entries, rows
+
+
+@transaction.atomic
+def rebuild_one(period_id: int, budget_id: int) -> tuple[int, int]:
+    """Write the sums of one budget in one period anew."""
+    lock_ledger()
+    for model in (Rollup, JobRollup):
+        model._default_manager.filter(period_id=period_id, budget_id=budget_id).delete()
+    made = list(facts(period_id, budget_id))
+    sums, job_sums = sums_of(made, zones()), job_sums_of(made)
+    upsert(Rollup, sums)
+    upsert(JobRollup, job_sums)
+    return len(made), len(sums) + len(job_sums)
+
+
+def facts(period_id: int, budget_id: int) -> Iterator[Fact]:
+    """Yield what sums need of the entries of one budget in one period. One query."""
+    entries = Entry.objects.filter(period_id=period_id, budget_id=budget_id).order_by()
+    rows = entries.values_list(
+        *("kind", "funded", "job__kind", "job_id", "attempt", "at"),
+        *("amount_mgpus", "gpu_seconds", "parked_gpu_seconds"),
+    )
+    for kind, funded, job_kind, job_id, attempt, at, *amounts in rows.iterator(chunk_size=5000):
+        realtime = kind == Kind.CHARGE and job_kind == Job.Kind.REALTIME
+        place = (period_id, budget_id, kind, funded, realtime, job_id, attempt)
+        yield Fact(*place, to_seconds(at), *amounts)
