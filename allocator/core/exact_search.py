@@ -82,6 +82,8 @@ class Search:
             counts.hint(self.best)
             solver, status = self.clock.solve(counts.model, work, share, attempt)
             self._learn(counts, solver, status, sure)
+            if status == cp_model.INFEASIBLE:
+                return
             if status != cp_model.OPTIMAL:
                 work *= 2
             if status not in SOLVED:
@@ -115,16 +117,22 @@ class Search:
             if self.proven or self.clock.over or self.clock.elapsed() >= until:
                 return
             counts.hint(self.best)
-            solver, status = self.clock.solve(counts.model, work, share, attempt + harder)
+            solver, status = self.clock.solve(counts.model, work, share, 1 + attempt + harder)
             self._learn(counts, solver, status, sure)
-            if status not in SOLVED:
+            if status == cp_model.INFEASIBLE or (status == cp_model.UNKNOWN and self.improving):
                 return
+            if status not in SOLVED:
+                work *= 2
+                continue
             nodes = Nodes(self.frame, counts, solver, self.clock)
             if nodes.solve():
                 self.keep(nodes.plan(self.best))
                 if status == cp_model.OPTIMAL:
                     return
-                work *= 2
+            elif not self.improving:
+                self.repair(counts.schedule(solver))
+            if status != cp_model.OPTIMAL:
+                work *= 2  # and nothing is forbidden, so that what follows still proves
             else:
                 nodes.forbid()
                 sure = False

@@ -39,13 +39,16 @@ class Clock:
     ) -> tuple[cp_model.CpSolver, cp_model.CpSolverStatus]:
         """The best within `work` deterministic units and a share of the time that is left.
 
-        Every further attempt at the same model has another seed; every second one does without
-        cuts and symmetries. Which of the two is quicker differs by ten times, and can't be told
-        beforehand.
+        Every further attempt at the same model has another seed and another way: all of the linear
+        relaxation; the solver's own mixture; without cuts and symmetries. Which of them is quick
+        differs by ten times from problem to problem, and can't be told beforehand.
         """
         solver = self._solver(work, share, attempt)
-        solver.parameters.linearization_level = 2  # the linear relaxation does the proving
-        if attempt % 2:
+        if attempt % 3 == 1:
+            solver.parameters.cp_model_probing_level = 2
+            return solver, solver.solve(model)
+        solver.parameters.linearization_level = 2
+        if attempt % 3 == 2:
             solver.parameters.symmetry_level = 0
             solver.parameters.cut_level = 0
         return solver, solver.solve(model)
