@@ -29,7 +29,7 @@ from .windows import Windows
 MOST_OPTIONS = 400_000  # jobs x rows: beyond it the whole frame is not put into one model
 MOST_STARTS = 10_000  # literals of the counts of a whole frame
 ONE_SHARE = 0.8  # of the time left, for the whole frame if it is one node
-FIRST_SHARE = 0.4  # for each of its two models if it is several; the rest is for windows
+FIRST_SHARE = 0.5  # for each of its two models if it is several; the rest is for windows
 ATTEMPTS = 4  # at the nodes of a whole frame, each four times as hard as the one before
 FEW_IDLE, MANY_IDLE = 25, 200  # windows in a row without a gain before something else is tried
 BOUND_SHARE = 0.1  # of the time, for the bound by prices

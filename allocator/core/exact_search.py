@@ -80,7 +80,7 @@ class Search:
             if self.proven or self.clock.over or self.clock.elapsed() >= until:
                 return
             counts.hint(self.best)
-            solver, status = self.clock.solve(counts.model, work, share, attempt)
+            solver, status = self.clock.solve(counts.model, work, self._until(until), attempt)
             self._learn(counts, solver, status, sure)
             if status == cp_model.INFEASIBLE:
                 return
@@ -117,7 +117,8 @@ class Search:
             if self.proven or self.clock.over or self.clock.elapsed() >= until:
                 return
             counts.hint(self.best)
-            solver, status = self.clock.solve(counts.model, work, share, 1 + attempt + harder)
+            way = 1 + attempt + harder
+            solver, status = self.clock.solve(counts.model, work, self._until(until), way)
             self._learn(counts, solver, status, sure)
             if status == cp_model.INFEASIBLE or (status == cp_model.UNKNOWN and self.improving):
                 return
@@ -136,6 +137,10 @@ class Search:
             else:
                 nodes.forbid()
                 sure = False
+
+    def _until(self, until: float) -> float:
+        """The share of the time left that ends then."""
+        return max(0.0, min(1.0, (until - self.clock.elapsed()) / max(self.clock.left, 1e-3)))
 
     def _counts(self, areas: Areas) -> CountsModel | None:
         """The model, if it is neither too large nor takes too long to build."""
