@@ -14,6 +14,7 @@ from ledger.holds import orphan_holds
 from ledger.instants import from_seconds, iso, span, to_seconds
 from ledger.models import ClosedTimestep, Entry
 from ledger.refunds import late_end_key, past_end
+from ledger.rollup_checks import wrong_sums
 from ledger.segments import segments
 
 Kind = Entry.Kind
@@ -36,7 +37,8 @@ def entry_problems(*, start: datetime, end: datetime) -> list[EntryProblem]:
     Rules: timesteps without gap; no second of a run charged twice; charges equal to what was held,
     at its rate, up to the last closed timestep, once what lies past a run's end is given back;
     releases and corrections no more than there is to release or give back; no hold that
-    nobody needs; totals of the tree equal to the sum of entries.
+    nobody needs; totals of the tree, and all sums that figures are read from, equal to the sum of
+    entries.
     """
     start, end = span(start, end)
     return [
@@ -47,6 +49,7 @@ def entry_problems(*, start: datetime, end: datetime) -> list[EntryProblem]:
         *_refunds_above_charges(),
         *_orphans(),
         *_totals_unlike_entries(),
+        *(EntryProblem("sum", str(wrong)) for wrong in wrong_sums()),
     ]
 
 

@@ -22,6 +22,7 @@ from ledger.periods import (
     start_period,
 )
 from ledger.refunds import refund_run, settle_late_end
+from ledger.rollups import rebuild as rebuild_rollups
 from ledger.segments import Segment, segments
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "hold_amounts",
     "place_hold",
     "place_holds",
+    "rebuild_rollups",
     "refund_run",
     "release_rest",
     "segments",

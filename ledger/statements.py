@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ledger.figures import HOLDS
-from ledger.instants import span, to_seconds
+from ledger.instants import from_seconds, span, to_seconds
 from ledger.membership import Membership
 from ledger.models import Entry
 from ledger.standing import GpuTime
@@ -72,7 +72,10 @@ def parked_by_budget(*, start: datetime, end: datetime) -> dict[int, GpuTime]:
     tree, total = Membership.load(), defaultdict[int, GpuTime](GpuTime)
     low, high = to_seconds(start), to_seconds(end)
     found = cover([low, *tree.moves_between(low, high), high])
-    begun = (charges.filter(timestep__gte=start, timestep__lt=end) for charges in found.charges())
+    begun = [
+        Entry.objects.filter(timestep__gte=from_seconds(a), timestep__lt=from_seconds(b)).order_by()
+        for a, b in found.edges
+    ]
     for sums in (*found.rollups(), *begun):
         mine = by_epoch(sums.filter(kind=Kind.CHARGE), tree.moves)
         rows = mine.values_list("budget_id", "epoch", "funded").annotate(**amounts(sums.model))
