@@ -1,5 +1,6 @@
 """What `./run` promises: plain refusals, a healing set-up, and nothing that outlives it."""
 
+import hashlib
 import os
 import re
 import signal
@@ -100,7 +101,13 @@ def test_a_half_made_environment_is_made_anew_and_a_whole_one_kept(
     monkeypatch.setattr(environment, "VENV", venv)
     monkeypatch.setattr(environment, "PYTHON", venv / "bin" / "python")
     monkeypatch.setattr(environment, "REQUIREMENTS", tmp_path)
-    warm = f"open({str(tmp_path / 'warm')!r}, 'a').write('.')"
+    sources, kept = tmp_path / "sources", tmp_path / "kept"
+    sources.mkdir()
+    monkeypatch.setattr(environment, "COMPILED", sources)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(kept))
+    ready = kept / hashlib.sha256(b"").hexdigest()[:16] / "ready"
+    ready.parent.mkdir(parents=True)
+    warm = f"open({str(tmp_path / 'warm')!r}, 'a').write('.'); open({str(ready)!r}, 'w')"
     monkeypatch.setattr(environment, "WARM", ("-c", warm))
     lock.write_text("# nothing yet\n")
     (venv / "bin").mkdir(parents=True)
@@ -115,6 +122,9 @@ def test_a_half_made_environment_is_made_anew_and_a_whole_one_kept(
     environment.prepare(processes)
     assert not (venv / "mark").exists()
     assert (tmp_path / "warm").read_text() == ".."  # once for each environment
+    ready.unlink()
+    environment.prepare(processes)
+    assert (tmp_path / "warm").read_text() == "..."  # and where compiled code was cleared away
 
 
 def test_two_set_ups_at_once_take_turns() -> None:

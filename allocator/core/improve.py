@@ -203,10 +203,10 @@ class Improver:
         )
 
     def _known_orders(self) -> Rows:
-        """By value, by density, by total value, by size and by age; none where budgets decide."""
+        """By value, by density, by total value, by size and by age; where there are no budgets."""
         table, horizon = self.table, self.problem.horizon
-        if self.problem.budgets:
-            return np.zeros((0, len(self.rows)), np.int64)  # the construction's order is fair
+        if self.problem.budgets:  # the construction's order is fair: once as it is, once aside
+            return np.stack([self.search.kind, self.search.kind])
         begin = np.minimum(table.earliest, horizon)
         end = np.minimum(begin + table.length, horizon)
         density = table.value * (self.worth[end] - self.worth[begin])

@@ -6,6 +6,7 @@ problem, seed and number of iterations give the same plan; a time limit can only
 The stopwatch is the only thing read from outside.
 """
 
+import math
 import time
 from collections.abc import Mapping
 
@@ -38,10 +39,13 @@ def solve(
     """
     if mode not in MODES:
         raise ValueError(f"mode must be fast or full, not {mode!r}.")
-    if time_limit is not None and not time_limit >= 0:
+    if time_limit is not None and not 0 <= time_limit < math.inf:
         raise ValueError(f"time_limit must be 0 or more seconds, not {time_limit}.")
-    from .fast import solve_fast  # compiled code is only loaded where something is planned
+    # Compiled code and OR-Tools are only loaded where something is planned with them.
+    from .fast import solve_fast
 
+    if mode == "full":
+        from .exact import solve_exact
     started = time.perf_counter()
 
     def elapsed() -> float:
@@ -49,8 +53,6 @@ def solve(
 
     if mode == "fast":
         return solve_fast(problem, settings, seed, iterations, time_limit, elapsed, hint)
-    from .exact import solve_exact  # OR-Tools is only imported where it is used
-
     limit = 60.0 if time_limit is None else time_limit
     fast = solve_fast(problem, settings, seed, iterations, FULL_SHARE * limit, elapsed, hint)
     return solve_exact(problem, fast, limit, seed, workers, elapsed, settings)

@@ -4,33 +4,66 @@ Plans small problems that between them reach every compiled function, so that no
 compile anything: at set-up, or when a worker starts, never in a request.
 """
 
+import fcntl
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from .problem import BatchJob, BudgetNode, Drain, Job, Kind, Node, Problem, RealtimeJob, Running
 from .solve import solve
 from .validate import CannotCompile
 
+READY = "ready"  # a file beside compiled code: for which Python all of it is there
+
+
+def is_ready() -> bool:
+    """Whether all is on disk, so that `warm` takes less than a second or two."""
+    from .compiled import FOLDER
+
+    file = FOLDER / READY
+    return file.exists() and file.read_text() == sys.version
+
 
 def warm() -> float:
     """Compile what is not on disk yet and load the rest; returns the seconds it took.
 
-    Raises `CannotCompile` with one sentence where this machine can't.
+    One process at a time: another waits, and then only loads. What is on disk but can't be loaded
+    is thrown away and made anew. Raises `CannotCompile` with one sentence where this machine can't.
     """
+    from .compiled import FOLDER
+
     began = time.perf_counter()
+    with (FOLDER / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            _plan_all()
+        except Exception:  # whatever a damaged file makes of itself
+            _throw_away(FOLDER)
+            _plan_again(FOLDER)
+        (FOLDER / READY).write_text(sys.version)
+    return time.perf_counter() - began
+
+
+def _plan_all() -> None:
+    for problem in (_busy(), _calm(), *_contested()):
+        len(solve(problem, iterations=40).reasons)
+
+
+def _throw_away(folder: Path) -> None:
+    for file in [folder / READY, *folder.rglob("*.nb[ic]")]:
+        file.unlink(missing_ok=True)
+
+
+def _plan_again(folder: Path) -> None:
     try:
-        for problem in (_busy(), _calm(), *_contested()):
-            len(solve(problem, iterations=40).reasons)
-    except CannotCompile:
-        raise
+        _plan_all()
     except Exception as error:  # numba's own errors are many and long
         first = str(error).strip().splitlines()[0] if str(error).strip() else ""
         raise CannotCompile(
-            f"The planner can't be compiled on this machine ({type(error).__name__}: {first}): "
-            "set NUMBA_CACHE_DIR to a folder that can be written to, or use another CPU."
+            f"The planner can't be compiled here ({type(error).__name__}: {first}): see that "
+            f"{folder} can be written to and its disk isn't full."
         ) from error
-    return time.perf_counter() - began
 
 
 def _busy() -> Problem:

@@ -18,6 +18,7 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 REQUIREMENTS = ROOT / "requirements"
 WARM = ("-m", "allocator.core.warm")
+COMPILED = ROOT / "allocator" / "core" / "compiled"
 
 
 def prepare(processes: Processes, *, dev: bool = False) -> None:
@@ -72,10 +73,11 @@ def _install(processes: Processes, name: str) -> None:
 
 def _compile(processes: Processes) -> None:
     """Compile the planner's inner loops, so that no request or worker has to wait for it."""
-    sources = sorted((ROOT / "allocator" / "core" / "compiled").glob("*.py"))
-    state = _state("base") + hashlib.sha256(b"".join(f.read_bytes() for f in sources)).hexdigest()
-    stamp = _stamp("planner")
-    if stamp.exists() and stamp.read_text() == state:
+    sources = sorted(COMPILED.glob("*.py"))
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in sources)).hexdigest()
+    folder = Path(os.environ.get("NUMBA_CACHE_DIR") or COMPILED / "__pycache__") / digest[:16]
+    state, stamp, ready = _state("base") + digest, _stamp("planner"), folder / "ready"
+    if stamp.exists() and stamp.read_text() == state and ready.exists():
         return
     warm = [str(PYTHON), *WARM]
     with step("Compiling the planner"):

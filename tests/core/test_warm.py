@@ -1,6 +1,8 @@
 """Compiled ahead: after `warm`, no problem of any shape makes numba compile anything."""
 
+import hashlib
 import importlib
+import os
 import pkgutil
 import subprocess
 import sys
@@ -11,8 +13,10 @@ from types import ModuleType
 import pytest
 
 from allocator.core import compiled, warm
+from allocator.core.plan import Result
 from allocator.core.solve import solve
 from allocator.core.validate import CannotCompile
+from config.launcher import environment
 from tests.core.problems import random_problem
 
 ROOT = Path(__file__).parents[2]
@@ -41,14 +45,64 @@ def test_after_warming_up_nothing_is_compiled_any_more() -> None:
     assert done.stdout == "{}\n", done.stderr
 
 
-def test_what_cannot_be_compiled_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Compiled code somewhere else, of three files, one of them a stranger's."""
+    monkeypatch.setattr(compiled, "FOLDER", tmp_path)
+    for name in ("a.nbi", "below/b.nbc", "note.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+def test_what_is_damaged_on_disk_is_thrown_away_and_made_anew(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    def damaged(*args: object, **options: object) -> Result:
+        if (folder / "a.nbi").exists():
+            raise EOFError("Ran out of input")
+        return solve(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(warm, "solve", damaged)
+    assert not warm.is_ready()
+    warm.warm()
+    assert warm.is_ready()
+    assert sorted(file.name for file in folder.rglob("*.*")) == ["note.txt"]
+
+
+def test_what_cannot_be_compiled_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
     def broken(*args: object, **options: object) -> None:
-        raise RuntimeError("no locator available\nand a long story")
+        raise OSError("no space left\nand a long story")
 
     monkeypatch.setattr(warm, "solve", broken)
-    with pytest.raises(CannotCompile, match="RuntimeError: no locator available") as caught:
+    with pytest.raises(CannotCompile, match="OSError: no space left") as caught:
         warm.warm()
     assert "\n" not in str(caught.value)
+    assert not warm.is_ready()
+
+
+def test_another_folder_is_never_taken_silently(tmp_path: Path) -> None:
+    """numba would turn to one in the user's home that is not named for the sources."""
+    (tmp_path / "file").touch()
+    code = (
+        "from allocator.core.warm import CannotCompile, warm\n"
+        "try: warm()\n"
+        "except CannotCompile as error: print(error)"
+    )
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "file")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True
+    )
+    assert "set NUMBA_CACHE_DIR to a folder that can be written to" in done.stdout, done.stderr
+    assert done.stdout.count("\n") == 1
+
+
+def test_the_launcher_looks_for_compiled_code_where_it_is_kept() -> None:
+    sources = b"".join(file.read_bytes() for file in sorted(environment.COMPILED.glob("*.py")))
+    assert compiled.FOLDER.name == hashlib.sha256(sources).hexdigest()[:16]
+    assert compiled.HERE == environment.COMPILED
 
 
 def test_without_numba_the_sentence_says_what_to_install() -> None:

@@ -7,6 +7,7 @@ notices a change in a function's own file but not in the files it calls.
 """
 
 import hashlib
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar, cast
@@ -33,14 +34,29 @@ except ImportError as error:
     ) from error
 
 
-def _cache() -> str:
-    """The folder for compiled code: in $NUMBA_CACHE_DIR, else beside the sources."""
+def _cache() -> Path:
+    """The folder for compiled code: in $NUMBA_CACHE_DIR, else beside the sources.
+
+    Where it can't be written to numba would turn to a folder of the user's that isn't named for
+    the sources, so that is refused.
+    """
     sources = b"".join(file.read_bytes() for file in sorted(HERE.glob("*.py")))
     base = getattr(numba.config, "CACHE_DIR", "") or str(HERE / "__pycache__")
-    return str(Path(base) / hashlib.sha256(sources).hexdigest()[:16])
+    folder = Path(base) / hashlib.sha256(sources).hexdigest()[:16]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise CannotCompile(
+            f"The planner's compiled code can't be kept in {folder} ({error.strerror}): set "
+            "NUMBA_CACHE_DIR to a folder that can be written to."
+        ) from error
+    return folder
 
 
-setattr(numba.config, "CACHE_DIR", _cache())  # noqa: B010  numba's own are made at run time
+FOLDER = _cache()
+setattr(numba.config, "CACHE_DIR", str(FOLDER))  # noqa: B010  numba's own are made at run time
 
 
 def compiled(function: F) -> F:

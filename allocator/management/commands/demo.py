@@ -13,6 +13,8 @@ from allocator.models import Cycle
 from config.clock import now
 from config.commands import OneLineCommand
 
+from ._warm import warm_up
+
 EXAMPLE = """example:
   python manage.py demo
   python manage.py demo --now 2026-11-26T17:00:00Z --quiet
@@ -39,6 +41,7 @@ class Command(OneLineCommand):
             place = institute.find()
         except institute.OtherData as other:
             raise CommandError(str(other), returncode=2) from None
+        warm_up(self)
         if place is None:
             self.say("Loading Orlo Institute: 4 programs, 11 projects, a cluster of 64 GPUs ...")
             place = institute.build(now=at)

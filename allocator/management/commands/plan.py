@@ -17,6 +17,7 @@ from allocator.core.solve import MODES, solve
 from config.commands import OneLineCommand
 
 from ._files import refusing, source, write_atomically
+from ._warm import warm_up
 
 SEEDS = 2**31 - 1
 EXAMPLE = """example:
@@ -53,6 +54,7 @@ class Command(OneLineCommand):
             raise CommandError(f"{out}: there is no such directory.", returncode=2)
         if out and Path(out).is_dir():
             raise CommandError(f"{out}: is a directory; name a file.", returncode=2)
+        warm_up(self)  # so that the time limit is for planning alone
         result = solve(
             problem,
             mode=options["mode"],
@@ -68,7 +70,9 @@ class Command(OneLineCommand):
             with refusing(out):
                 write_atomically(out, content)
         else:
-            self.stdout.write(content, ending="")
+            with refusing("output"):
+                self.stdout.write(content, ending="")
+                self.stdout.flush()
         (self.stdout if out else self.stderr).write(summary(problem, result))
 
 

@@ -15,6 +15,8 @@ from allocator.replay.playback import Course, Played
 from allocator.replay.trace import BadInput
 from config.commands import OneLineCommand
 
+from ._warm import warm_up
+
 EXAMPLE = """example:
   python manage.py replay_trace jobs.csv --nodes 56x8 --shares nlp=60,vision=40 --days 3
 
@@ -54,6 +56,7 @@ class Command(OneLineCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             self.prepare(options)
+            warm_up(self)
             with self.where(options):
                 self.replay(options)
         except BadInput as bad:

@@ -1,0 +1,18 @@
+"""Commands that plan load the planner first, and say so where it has to be compiled."""
+
+from django.core.management.base import BaseCommand, CommandError
+
+from allocator.core.validate import CannotCompile
+from allocator.core.warm import is_ready, warm
+
+
+def warm_up(command: BaseCommand) -> None:
+    """Load the compiled planner, so that nothing waits for it later. One line if it can't be."""
+    try:
+        if not is_ready():
+            command.stderr.write(
+                "Compiling the planner, once per version: this takes about half a minute."
+            )
+        warm()
+    except CannotCompile as error:
+        raise CommandError(str(error), returncode=2) from None
