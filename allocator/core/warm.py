@@ -38,10 +38,10 @@ def warm() -> float:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
             _plan_all()
+            (FOLDER / READY).write_text(sys.version)
         except Exception:  # whatever a damaged file makes of itself
             _throw_away(FOLDER)
-            _plan_again(FOLDER)
-        (FOLDER / READY).write_text(sys.version)
+            _plan_again(FOLDER)  # what was loaded before is kept by the next process only
     return time.perf_counter() - began
 
 

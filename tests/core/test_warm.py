@@ -66,6 +66,8 @@ def test_what_is_damaged_on_disk_is_thrown_away_and_made_anew(
     monkeypatch.setattr(warm, "solve", damaged)
     assert not warm.is_ready()
     warm.warm()
+    assert not warm.is_ready(), "what was loaded before the fault is not on disk any more"
+    warm.warm()
     assert warm.is_ready()
     assert sorted(file.name for file in folder.rglob("*.*")) == ["note.txt"]
 
