@@ -23,7 +23,7 @@ from clusters.connectors.base import (
     StartOrder,
 )
 from clusters.models import Cluster, Node
-from workloads.models import Run
+from workloads.models import Holding, Run
 
 logger = logging.getLogger(__name__)
 
@@ -141,9 +141,22 @@ class Calls:
 
 def unplanned() -> set[str]:
     """Slugs of the clusters that no plan may touch now: those that don't answer, and those where
-    it isn't certain yet which GPUs a service has."""
+    it isn't certain yet which GPUs a service has, or a start waits for GPUs of a failed stop."""
     unsure = Run.objects.filter(state=Run.State.RUNNING, job__service__pending__isnull=False)
-    return alarms.unreachable() | set(unsure.values_list("pool__cluster__slug", flat=True))
+    pending = set(unsure.values_list("pool__cluster__slug", flat=True))
+    return alarms.unreachable() | pending | _entangled()
+
+
+def _entangled() -> set[str]:
+    """Clusters with GPUs that one run has yet to leave and another is to start on."""
+    undone = Run.objects.filter(state__in=(Run.State.STARTING, Run.State.STOPPING))
+    held = Holding.objects.filter(run__in=undone, ended_at=None)
+    found, taken = set(), dict[int, int]()
+    for slug, node, mask in held.values_list("run__pool__cluster__slug", "node_id", "mask"):
+        if taken.get(node, 0) & mask:
+            found.add(slug)
+        taken[node] = taken.get(node, 0) | mask
+    return found
 
 
 def _said(error: Exception) -> str:

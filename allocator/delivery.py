@@ -20,6 +20,7 @@ from datetime import datetime
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Sum
 from django.db.models.functions import Least
 
+from allocator import refusals
 from allocator.models import Delivery
 from budgets import shares
 from budgets.models import Budget
@@ -145,11 +146,18 @@ def _unfinished():  # type: ignore[no-untyped-def]
 
 
 def _waits(job: Job, end: datetime) -> list[tuple[datetime, datetime]]:
-    """Spans in which a job was queued, from its runs: submission or the last run's end on."""
-    spans, since = [], job.submitted_at
+    """Spans in which a job was queued, from its runs: submission or the last run's end on.
+
+    While it is left alone after a refusal it asks for nothing.
+    """
+    spans, since, in_a_row = [], job.submitted_at, 0
     for run in sorted(job.runs.all(), key=lambda run: run.number):
         spans.append((since, run.decided_at))
         since = run.ended_at or end
+        in_a_row = 0 if run.started_at is not None else in_a_row
+        if run.end_reason == Run.EndReason.REFUSED:
+            in_a_row += 1
+            since += refusals.pause(in_a_row)
     if job.state == Job.State.QUEUED:
         spans.append((since, end))
     return spans

@@ -207,6 +207,9 @@ def test_a_start_whose_gpus_a_failed_stop_still_holds_is_not_sent(place, broken,
     assert calls("start") == []
     assert states(new) == ["starting"]
     assert Run.objects.get(state="stopping").external_id == stopped
+    run(place, T0 + HOUR + MINUTE / 2)
+    assert set(alarms()) == {"unreachable:mainland"}, "there is a plan once it is certain"
+    broken.made.clear()
     broken.breaks.clear()
     run(place, T0 + HOUR + MINUTE)
     assert calls("start") == [f"allotment-{new.pk}-1"]

@@ -7,7 +7,7 @@ import pytest
 from django.db import transaction
 
 from allocator import admission, cycle, playing, refusals, requests
-from allocator.models import Outlook
+from allocator.models import Delivery, Outlook
 from allocator.telling import waiting
 from client import tables
 from clusters.connectors import KINDS
@@ -224,6 +224,16 @@ def test_the_client_shows_it():
         "tried again": "14:32",
     }
     assert tables._refused({"rule": "behind", "data": {}}) == []
+
+
+def test_while_it_is_left_alone_it_is_owed_nothing(place):
+    """Refused at 0, 1, 3, 7 and 15 minutes: it waited for a block only when it was tried."""
+    job = refused(place, gpus=4)
+    place.submit(place.auk, gpus=4)
+    minutes(place, 0, 30)
+    assert tries(job) == [0, 1, 3, 7, 15]
+    assert Delivery.objects.filter(budget=place.auk).exists()
+    assert not Delivery.objects.filter(budget=place.petrel).exists()
 
 
 def test_a_refusal_asks_for_a_replan(place):
