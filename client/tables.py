@@ -69,7 +69,9 @@ def job(found: dict[str, Any]) -> str:
     if outlook := found["outlook"]:
         facts.append(("waits", outlook["rule"].replace("_", " ")))
         facts += _refused(outlook)
-        facts.append(("starts", f"{outlook['start_low'] or '?'} – {outlook['start_high'] or '?'}"))
+        low, high = outlook["start_low"], outlook["start_high"]
+        range_ = f"{low or '?'} – {high or '?'}" if low or high else "not in the plan of 24 h yet"
+        facts.append(("starts", range_))
     shown = table(("", ""), facts).partition("\n")[2]
     return f"{shown}\n\n{_runs(found['runs'])}" if found["runs"] else shown
 
