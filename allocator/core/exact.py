@@ -28,8 +28,8 @@ from .windows import Windows
 
 MOST_OPTIONS = 400_000  # jobs x rows: beyond it the whole frame is not put into one model
 MOST_STARTS = 10_000  # literals of the counts of a whole frame
-ONE_SHARE = 0.8  # of the time left, for the whole frame if it is one node
-FIRST_SHARE = 0.5  # for each of its two models if it is several; the rest is for windows
+ONE_SHARE = 0.8  # of the time left, for the counts of one node; the rest is for windows
+POOLS_SHARE, NODES_SHARE = 0.4, 0.7  # where there are several nodes, for the counts by each
 ATTEMPTS = 4  # at the nodes of a whole frame, each four times as hard as the one before
 FEW_IDLE, MANY_IDLE = 25, 200  # windows in a row without a gain before something else is tried
 BOUND_SHARE = 0.1  # of the time, for the bound by prices
@@ -106,11 +106,11 @@ class _Full:
         """The whole frame as one model, where it is not too large for that, and windows of it."""
         whole, windows = self._fits_one_model(frame), Windows(search, self.clock.seed)
         if whole:
-            search.by_pools(FIRST_SHARE if search.several_nodes else ONE_SHARE)
+            search.by_pools(POOLS_SHARE if search.several_nodes else ONE_SHARE)
         for attempt in range(ATTEMPTS if whole else 1):
             self.bound = search.bound
             if whole and search.several_nodes:
-                search.by_nodes(FIRST_SHARE, harder=attempt)
+                search.by_nodes(NODES_SHARE, harder=attempt)
             windows.run(FEW_IDLE if whole and search.several_nodes else MANY_IDLE)
         self.bound = search.bound
 

@@ -112,18 +112,18 @@ class Search:
         counts.at_most(self.bound)
         if self.improving:
             counts.better_than(self.best)
-        work, sure = self.effort.counts * 4.0 ** (harder - 1), True
+        sure = True
         for attempt in range(self.effort.rounds):
             if self.proven or self.clock.over or self.clock.elapsed() >= until:
                 return
             counts.hint(self.best)
-            way = 1 + attempt + harder
+            way = (1, 0, 2)[attempt % 3]  # a plan soon, then what proves
+            work = self.effort.counts * (2.0 ** (attempt + harder) if attempt else 0.25)
             solver, status = self.clock.solve(counts.model, work, self._until(until), way)
             self._learn(counts, solver, status, sure)
             if status == cp_model.INFEASIBLE or (status == cp_model.UNKNOWN and self.improving):
                 return
             if status not in SOLVED:
-                work *= 2
                 continue
             nodes = Nodes(self.frame, counts, solver, self.clock)
             if nodes.solve():
@@ -132,9 +132,7 @@ class Search:
                     return
             elif not self.improving:
                 self.repair(counts.schedule(solver))
-            if status != cp_model.OPTIMAL:
-                work *= 2  # and nothing is forbidden, so that what follows still proves
-            else:
+            if status == cp_model.OPTIMAL:  # before, what is forbidden would end the proof
                 nodes.forbid()
                 sure = False
 

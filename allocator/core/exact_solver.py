@@ -12,6 +12,7 @@ from ortools.sat.python import cp_model
 Expr = cp_model.LinearExpr
 Literal = cp_model.IntVar
 SOLVED = (cp_model.OPTIMAL, cp_model.FEASIBLE)
+MANY = 8  # workers: fewer prove later than one does, for the solver mixes its strategies anew
 LEAST = 0.05  # seconds: less is not worth starting a solver for
 SPARED = 0.02  # of the time limit, for what comes after the last solve
 
@@ -66,7 +67,7 @@ class Clock:
         solver.parameters.max_time_in_seconds = max(self.left * share, 0.01)
         solver.parameters.max_deterministic_time = work
         solver.parameters.random_seed = self.seed + attempt
-        solver.parameters.num_workers = self.workers
+        solver.parameters.num_workers = self.workers if self.workers >= MANY else 1
         solver.parameters.cp_model_probing_level = 0  # takes longer than it saves
         return solver
 
