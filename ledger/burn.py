@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from fractions import Fraction
 from itertools import pairwise
@@ -40,8 +40,11 @@ class Spent:
     unfunded_gpu_seconds: int = 0
 
     def add(self, other: "Spent") -> None:
-        for one in fields(self):
-            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+        self.settled_mgpus += other.settled_mgpus
+        self.busy_gpu_seconds += other.busy_gpu_seconds
+        self.parked_gpu_seconds += other.parked_gpu_seconds
+        self.realtime_gpu_seconds += other.realtime_gpu_seconds
+        self.unfunded_gpu_seconds += other.unfunded_gpu_seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from django.db.models import QuerySet, Sum
+from django.db.models import QuerySet
 
 from budgets.models import Period
 from ledger.entries import Attempt
@@ -170,13 +170,12 @@ def _open(sums: QuerySet[JobRollup]) -> OpenHolds:
     rows = (
         sums.filter(kind__in=HOLDS)
         .order_by("job_id", "attempt", "period_id")
-        .values_list("job_id", "attempt", "period_id", "kind")
-        .annotate(total=Sum("amount_mgpus"))
+        .values_list("job_id", "attempt", "period_id", "kind", "amount_mgpus")
     )
     found: OpenHolds = {}
-    for job_id, number, period_id, kind, total in rows:
+    for job_id, number, period_id, kind, amount in rows:
         left = found.setdefault(Attempt(job_id, number), {})
-        left[period_id] = left.get(period_id, 0) + HOLDS[kind] * total
+        left[period_id] = left.get(period_id, 0) + HOLDS[Kind(kind)] * amount
     for left in found.values():
         for period_id in [key for key, amount in left.items() if not amount]:
             del left[period_id]

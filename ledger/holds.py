@@ -171,7 +171,7 @@ def cover(*, runs: Iterable[Run], start: datetime, end: datetime, now: datetime)
         found.set_aside(one.budget_id, missing)
         # What has run beyond the hold is made good too, or the next charge would use up this.
         amount = cost + found.running[one.attempt] - found.open_holds[one.attempt]
-        key = _free_key(keys, f"hold:{one.attempt.job_id}:{one.attempt.number}:{iso(start)}")
+        key = _free_key(keys, _key_at(one.attempt, start))
         entries.append(
             hold_entry(
                 Kind.HOLD, one.attempt, one.budget_id, period.pk, amount, key, at=start, now=now
@@ -204,9 +204,18 @@ def _funded(runs: Iterable[Run], at: datetime) -> list[Funded]:
     return list(found.values())
 
 
+def _key_at(attempt: Attempt, start: datetime) -> str:
+    return f"hold:{attempt.job_id}:{attempt.number}:{iso(start)}"
+
+
 def _keys_at(funded: list[Funded], start: datetime) -> set[str]:
-    jobs = [one.attempt.job_id for one in funded]
-    rows = Entry.objects.filter(kind=Entry.Kind.HOLD, at=start, job_id__in=jobs)
+    """Return the keys of an instant's top-ups. Numbered ones follow only a key that is there."""
+    jobs = {_key_at(one.attempt, start): one.attempt.job_id for one in funded}
+    known = set(Entry.objects.filter(key__in=list(jobs)).values_list("key", flat=True))
+    if not known:
+        return known
+    again = [jobs[key] for key in known]
+    rows = Entry.objects.filter(kind=Entry.Kind.HOLD, at=start, job_id__in=again)
     return set(rows.values_list("key", flat=True))
 
 

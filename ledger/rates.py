@@ -19,6 +19,7 @@ class Rates:
         """Take rows of (pool id, seconds since 1970, rate per mille)."""
         self._since: dict[int, list[int]] = defaultdict(list)
         self._rate: dict[int, list[int]] = defaultdict(list)
+        self._prices: dict[tuple[int, int, int], int] = {}
         for pool_id, since, rate in sorted(rows):
             self._since[pool_id].append(since)
             self._rate[pool_id].append(rate)
@@ -39,8 +40,13 @@ class Rates:
 
     def price(self, pool_id: int, start: int, end: int) -> int:
         """Return what one GPU costs from start to end (seconds), in milli-GPU-seconds."""
-        inner = [since for since in self.changes(pool_id) if start < since < end]
-        return sum(self.at(pool_id, a) * (b - a) for a, b in pairwise([start, *inner, end]))
+        known = self._prices.get((pool_id, start, end))
+        if known is None:
+            inner = [since for since in self.changes(pool_id) if start < since < end]
+            marks = pairwise([start, *inner, end])
+            known = sum(self.at(pool_id, a) * (b - a) for a, b in marks)
+            self._prices[pool_id, start, end] = known  # most runs of a timestep last all of it
+        return known
 
     def highest(self, pool_ids: Iterable[int], at: datetime) -> int:
         """Return the highest rate among the pools at an instant."""
