@@ -7,6 +7,7 @@ import pytest
 from budgets.models import Budget, Period
 from clusters.models import Node, PoolRate
 from ledger import reports, services
+from ledger.entries import write
 from ledger.models import Entry
 from tests.factories import (
     HOUR,
@@ -252,16 +253,8 @@ def test_reconcile_names_more_given_back_than_was_charged(petrel, period):
     run = running(petrel, a_node())
     known = close()
     end_late(run, ended=T0 + 20 * MINUTE, known=known)
-    Entry.objects.create(
-        kind="adjust",
-        budget=petrel,
-        period=period,
-        at=T0,
-        run=run,
-        job=run.job,
-        amount_mgpus=-8 * 1200 * 1000 - 7,
-        key="forged",
-        created_at=T0,
-    )
+    forged = {"kind": "adjust", "amount_mgpus": -8 * 1200 * 1000 - 7, "key": "forged"}
+    rest = {"budget": petrel, "period": period, "run": run, "job": run.job}
+    write([Entry(**forged, **rest, at=T0, created_at=T0)])
     problems = [str(one) for one in reports.entry_problems(start=T0, end=T0 + HOUR)]
-    assert f"refund: run {run.pk}: 7 mGPU-s more than it was charged" in problems
+    assert problems == [f"refund: run {run.pk}: 7 mGPU-s more than it was charged"]

@@ -11,6 +11,7 @@ from allocator.models import Outlook
 from allocator.pages import job as pages
 from allocator.pages import job_axis
 from ledger import reports
+from ledger.entries import write
 from ledger.models import Entry
 from tests import factories as make
 from tests.factories import HOUR, T0
@@ -261,7 +262,7 @@ def test_what_was_given_back_is_a_row_of_its_own(cast, day):
         for field in Entry._meta.concrete_fields
         if field.attname in ("budget_id", "period_id", "at", "job_id", "run_id", "created_at")
     }
-    Entry.objects.create(**fields, kind="adjust", amount_mgpus=-2 * CREDIT, key="late")
+    write([Entry(**fields, kind="adjust", amount_mgpus=-2 * CREDIT, key="late")])
     text = text_of(open_as(cast["admin"], job))
     assert re.search(r"Adjusted \S* ?.2\.0 ", text)
 
