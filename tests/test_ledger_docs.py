@@ -8,8 +8,10 @@ import pytest
 
 from budgets.models import Budget
 from ledger import reports, services
-from ledger.models import Entry
+from ledger.instants import from_seconds, to_seconds
+from ledger.models import Entry, Rollup
 from ledger.refunds import late_end_key
+from ledger.stretches import cover
 from tests.factories import (
     HOUR,
     T0,
@@ -222,3 +224,18 @@ def test_every_kind_of_entry_is_on_the_page() -> None:
     text = PAGE.read_text()
     for kind in Entry.Kind:
         assert f"\n| {kind.value} |" in text
+
+
+def test_what_a_window_of_a_week_is_read_from() -> None:
+    end = T0 + timedelta(days=7, hours=18, minutes=10)
+    found = cover([to_seconds(end - 7 * DAY), to_seconds(end)])
+    names = {Rollup.Size.WEEK: "weeks", Rollup.Size.DAY: "days", Rollup.Size.HOUR: "hours"}
+    spans = [(span, names[Rollup.Size(size)]) for size in names for span in found.whole[size]]
+    spans += [(span, "entries") for span in found.edges]
+    rows = [[*map(day_and_clock, span), name] for span, name in sorted(spans)]
+    assert rows == table("stretches")
+
+
+def day_and_clock(seconds: int) -> str:
+    at = from_seconds(seconds)
+    return f"{at.day} October {at:%H:%M}"
