@@ -90,7 +90,7 @@ class Windows:
         """Placed jobs that are free in the window, and waiting ones that may come in."""
         within = set(rows)
         placed = [a for a in self.search.best.assignments if a.job in self.work_of]
-        inside = [a for a in placed if a.first_gpu in within and a.first_gpu + a.gpus - 1 in within]
+        inside = [a for a in placed if within.issuperset(range(a.first_gpu, a.first_gpu + a.gpus))]
         if len(self.frame.rows) <= SMALL:
             inside = self._some(inside)
         waiting = self.work_of.keys() - {a.job for a in placed}

@@ -289,6 +289,23 @@ def test_windows_fill_an_empty_fleet_and_keep_what_is_outside() -> None:
     assert len(search.best.assignments) > 12
 
 
+def test_a_block_that_spans_two_stretches_of_a_window_stays() -> None:
+    """A window may be two stretches with nodes between; a job across all three is not inside."""
+    made = problem(job("wide", 128, 2), *(job(f"j{i}", 8, 2) for i in range(8)), nodes=(8,) * 24)
+    construction = Construction(made)
+    construction.build()
+    fast = solve(made, iterations=0)
+    search = Search(frame_of(construction), fast.plan, math.inf, Clock(600.0, lambda: 0.0, 0, 1))
+    wide = next(a for a in fast.plan.assignments if a.job == "wide")
+    ends = {*range(wide.first_gpu, wide.first_gpu + 8), *range(120, 136)}
+    ends |= {wide.first_gpu + 127}
+    assert "wide" not in Windows(search, seed=1)._names(ends)
+    windows = Windows(search, seed=1)
+    windows.run(patience=12)
+    assert windows.tried >= 12
+    assert check(made, search.best) == ()
+
+
 def test_starts_are_blocked_as_counted_one_by_one() -> None:
     rng = Random(1)
     for _ in range(200):
