@@ -15,7 +15,8 @@ from .problem import Problem
 from .settings import Settings
 
 MODES = ("fast", "full")
-FULL_SHARE = 0.1  # of full mode's time that fast may take for its warm start
+FULL_SHARE = 0.1  # of full mode's time that fast may take for its warm start,
+FULL_SECONDS = 1.0  # and no longer than this
 
 
 def solve(
@@ -54,5 +55,6 @@ def solve(
     if mode == "fast":
         return solve_fast(problem, settings, seed, iterations, time_limit, elapsed, hint)
     limit = 60.0 if time_limit is None else time_limit
-    fast = solve_fast(problem, settings, seed, iterations, FULL_SHARE * limit, elapsed, hint)
+    share = min(FULL_SHARE * limit, FULL_SECONDS)
+    fast = solve_fast(problem, settings, seed, iterations, share, elapsed, hint)
     return solve_exact(problem, fast, limit, seed, workers, elapsed, settings)
