@@ -25,10 +25,9 @@ class Lagging(SimulatedConnector):
         ended = SimulatedTask.objects.filter(external_id__in=names, stopped_at__isnull=False)
         late = ended.filter(stopped_at__gt=at - self.lag)
         hidden = list(late.exclude(external_id__in=self.heard))
-        told = ended.exclude(pk__in=[task.pk for task in hidden]).values_list(
-            "stopped_at", flat=True
-        )
-        since = since and min([since, *told])
+        told = ended.exclude(pk__in=[task.pk for task in hidden])
+        ends = [task.stopped_at for task in told if task.stopped_at is not None]
+        since = since and min([since, *ends])
         with_end = super().observe(since=since, at=at, live=live)
         names = {task.external_id for task in hidden}
         self.heard.clear()

@@ -220,8 +220,8 @@ def open_holds(period: Period) -> dict[tuple[int, int], int]:
 
 def dearest(budget_ids: Sequence[int], period: Period) -> list[tuple[int, int, int]]:
     found: dict[int, list[int]] = defaultdict(lambda: [0, 0])
-    rows = Entry.objects.filter(period=period, budget_id__in=budget_ids, kind__in=SETTLES)
-    for entry in rows.exclude(job=None):
+    entries = Entry.objects.filter(period=period, budget_id__in=budget_ids, kind__in=SETTLES)
+    for entry in entries.exclude(job=None):
         assert entry.job_id is not None
         found[entry.job_id][0] += SIGN[entry.kind] * entry.amount_mgpus
         found[entry.job_id][1] += entry.gpu_seconds

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from allocator import ahead, cycle, requests, snapshot, tasks
+from allocator.core.problem import BatchJob
 from allocator.core.solve import solve
 from allocator.cycle import unpack
 from allocator.models import AllocatorState, Cycle, FullPlan
@@ -46,7 +47,9 @@ def test_a_full_plan_commits_nothing_and_says_where_jobs_start(place: Any) -> No
     assert set(hint) <= {job.name for job in taken.problem.batch}
     assert hint
     for name, (start, first) in hint.items():
-        rows = range(first, first + taken.problem.by_name[name].gpus)
+        job = taken.problem.by_name[name]
+        assert isinstance(job, BatchJob)
+        rows = range(first, first + job.gpus)
         assert 0 <= start < taken.problem.horizon
         assert rows.stop <= taken.problem.gpus
 
@@ -60,6 +63,8 @@ def test_a_cycle_is_worth_no_less_with_it_and_can_be_planned_again(place: Any) -
     hint = {name: (start, first) for name, (start, first) in committed.hint.items()}
     again = solve(problem, seed=0, hint=hint)
     assert again.to_dict(problem)["grid"] == unpack(bytes(committed.plan))["grid"]
+    assert committed.objective is not None
+    assert made.objective is not None
     assert committed.objective >= made.objective - 1e-6
     assert_invariants(at=T0)
     assert_reconciled()

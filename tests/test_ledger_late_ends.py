@@ -1,6 +1,7 @@
 """Ends that become known late: what was charged past them is given back, once and exactly."""
 
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ def a_node(rate: int = 1000) -> Node:
     return make_nodes(make_pool(rate=rate))[0]
 
 
-def running(petrel: Budget, node: Node, mask: int = 0xFF, **fields: object) -> Run:
+def running(petrel: Budget, node: Node, mask: int = 0xFF, **fields: Any) -> Run:
     return make_run(make_job(petrel, state=Job.State.RUNNING), {node: mask}, **fields)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations, product
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -29,7 +30,7 @@ from benchmarks.scenarios import family_problem
 from tests.core.problems import job, problem, random_problem, run, service, tree
 
 
-def full(made: Problem, limit: float = 20, **arguments: int) -> Result:
+def full(made: Problem, limit: float = 20, **arguments: Any) -> Result:
     """Full mode from a fast plan of a few passes."""
     return solve(made, mode="full", time_limit=limit, **({"iterations": 2} | arguments))
 
@@ -78,7 +79,8 @@ def _places(made: Problem, waits: BatchJob) -> Iterator[Assignment | None]:
 
 def _most_served(service: RealtimeJob, free: list[frozenset[int]]) -> float:
     """Priority x GPU-timesteps, by dynamic programming over sets of GPUs."""
-    reach: dict[frozenset[int] | None, int] = {service.held and frozenset(service.held): 0}
+    held = None if service.held is None else frozenset(service.held)
+    reach: dict[frozenset[int] | None, int] = {held: 0}
     for gpus, wanted in zip(free, service.demand, strict=True):
         sets = [frozenset(s) for n in range(wanted + 1) for s in combinations(gpus, n)]
         after: dict[frozenset[int] | None, int] = {}
