@@ -9,7 +9,16 @@ from typing import Any
 from django.contrib import admin
 from django.http import HttpRequest
 
-from budgets.models import Budget, ChangeSet, Period, PlannedCapacity, Role, Share
+from budgets.models import (
+    Budget,
+    ChangeSet,
+    Notice,
+    Period,
+    PlannedCapacity,
+    Request,
+    Role,
+    Share,
+)
 
 
 class ReadOnly(admin.ModelAdmin):
@@ -54,6 +63,22 @@ class ChangeSetAdmin(ReadOnly):
 class PeriodAdmin(ReadOnly):
     list_display = ("name", "starts_at", "ends_at", "time_zone", "status", "carry_over_cap")
     inlines = (CapacityInline,)
+
+
+@admin.register(Request)
+class RequestAdmin(ReadOnly):
+    list_display = ("budget", "unit", "asked", "status", "asked_by", "created_at", "decided_by")
+    list_filter = ("status", "unit")
+    list_select_related = ("budget", "asked_by", "decided_by")
+    search_fields = ("budget__path", "reason")
+
+
+@admin.register(Notice)
+class NoticeAdmin(ReadOnly):
+    list_display = ("user", "kind", "budget", "created_at", "read_at", "emailed_at")
+    list_filter = ("kind",)
+    list_select_related = ("user", "budget")
+    search_fields = ("user__username", "budget__path")
 
 
 @admin.register(Role)

@@ -1,4 +1,4 @@
-"""The tree of budgets, its shares as change sets, roles in a subtree, and periods."""
+"""The tree of budgets, its shares as change sets, roles, periods, requests and notices."""
 
 from django.conf import settings
 from django.db import models
@@ -176,3 +176,129 @@ class PlannedCapacity(models.Model):
 
     def __str__(self) -> str:
         return f"{self.period_id}, {self.pool_id}: {self.gpu_seconds}"
+
+
+class Request(models.Model):
+    """More for a budget, as one of its people asks for it, and what was decided.
+
+    ``asked`` and ``given`` are thousandths of a percent of the parent (unit percent) or
+    milli-GPU-seconds (unit credits). What is given for a time ends at ``until``: ``ended_at``
+    says when that was done. None: a share stays, and credits end with their period.
+    """
+
+    class Unit(models.TextChoices):
+        PERCENT = "percent", "Percent"
+        CREDITS = "credits", "Credits"
+
+    class Status(models.TextChoices):
+        OPEN = "open", "Open"
+        GRANTED = "granted", "Granted"
+        DECLINED = "declined", "Declined"
+        WITHDRAWN = "withdrawn", "Withdrawn"
+        EXPIRED = "expired", "Expired"
+
+    class Decision(models.TextChoices):
+        """Where it was taken from: an ancestor's reserve, or a sibling."""
+
+        RESERVE = "reserve", "From reserve"
+        SIBLING = "sibling", "From a sibling"
+
+    budget = models.ForeignKey(Budget, on_delete=models.PROTECT, related_name="requests")
+    unit = models.CharField(max_length=8, choices=Unit)
+    asked = models.PositiveBigIntegerField()
+    reason = models.TextField()
+    until = models.DateTimeField(null=True, blank=True)
+    asked_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+"
+    )
+    created_at = models.DateTimeField()
+    status = models.CharField(max_length=10, choices=Status, default=Status.OPEN)
+    decision = models.CharField(max_length=8, choices=Decision, blank=True)
+    source = models.ForeignKey(
+        Budget, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+    given = models.PositiveBigIntegerField(null=True, blank=True)
+    change_set = models.ForeignKey(
+        ChangeSet, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+    set_back = models.ForeignKey(  # the scheduled set that ends it
+        ChangeSet, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+    answer = models.TextField(blank=True)  # the reason of the decision
+    decided_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+    decided_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ("id",)
+        constraints = (
+            models.UniqueConstraint(
+                fields=["budget", "unit"],
+                condition=Q(status="open"),
+                name="one_open_request_per_unit",
+            ),
+            models.CheckConstraint(condition=Q(asked__gt=0), name="request_asks_for_more"),
+            models.CheckConstraint(
+                condition=Q(until__isnull=True) | Q(until__gt=F("created_at")),
+                name="request_ends_after_it_was_made",
+            ),
+            models.CheckConstraint(
+                condition=Q(status="granted", given__gt=0, source__isnull=False) & ~Q(decision="")
+                | ~Q(status="granted") & Q(given__isnull=True, source__isnull=True, decision=""),
+                name="given_where_granted",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"request {self.pk} for {self.budget_id}: {self.asked} {self.unit}"
+
+
+class Notice(models.Model):
+    """One thing told to one person, once: in the application, and by e-mail where that is set up.
+
+    ``mail_due_at`` is when the e-mail may be tried (again); it is None while one is being sent,
+    and where none is to be sent. So whoever takes it out, by compare and set, is alone in sending.
+    """
+
+    class Kind(models.TextChoices):
+        ASKED = "asked", "Asked"
+        DECIDED = "decided", "Decided"
+        WITHDRAWN = "withdrawn", "Withdrawn"
+        EXPIRED = "expired", "Expired"
+        TRANSFERRED = "transferred", "Transferred"
+        ENDED = "ended", "Ended"
+
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="notices"
+    )
+    budget = models.ForeignKey(Budget, on_delete=models.PROTECT, related_name="+")
+    kind = models.CharField(max_length=16, choices=Kind)
+    text = models.TextField()
+    link = models.CharField(max_length=500, blank=True)  # a path of ours, such as /requests/3/
+    key = models.CharField(max_length=120)
+    created_at = models.DateTimeField()
+    read_at = models.DateTimeField(null=True, blank=True)
+    mail_due_at = models.DateTimeField(null=True, blank=True)
+    mail_tries = models.PositiveSmallIntegerField(default=0)
+    emailed_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ("-id",)
+        constraints = (
+            models.UniqueConstraint(fields=["user", "key"], name="nothing_is_told_twice"),
+        )
+        indexes = (
+            models.Index(
+                fields=["user"], condition=Q(read_at__isnull=True), name="budgets_notice_unread"
+            ),
+            models.Index(
+                fields=["mail_due_at"],
+                condition=Q(mail_due_at__isnull=False),
+                name="budgets_notice_mail_due",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.key} to {self.user_id}"

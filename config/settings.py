@@ -234,6 +234,27 @@ if FULL_PLAN_MINUTES:
         "options": {"expires": FULL_PLAN_MINUTES * 60},
     }
 
+# --- E-mail: a copy of each notice, sent by a worker ----------------------------------------------
+
+NO_EMAIL = "django.core.mail.backends.dummy.EmailBackend"
+EMAIL_DELIVERY = env.one_of("EMAIL_DELIVERY", "none", ("none", "console", "smtp"))
+EMAIL_BACKEND = {
+    "none": NO_EMAIL,
+    "console": "django.core.mail.backends.console.EmailBackend",
+    "smtp": "django.core.mail.backends.smtp.EmailBackend",
+}[EMAIL_DELIVERY]
+EMAIL_HOST = env.text("EMAIL_HOST", "localhost")
+EMAIL_PORT = env.integer("EMAIL_PORT", 25, least=1, most=65535)
+EMAIL_HOST_USER = env.text("EMAIL_HOST_USER")
+EMAIL_HOST_PASSWORD = env.secret("EMAIL_HOST_PASSWORD")
+EMAIL_SECURITY = env.one_of("EMAIL_SECURITY", "none", ("none", "starttls", "tls"))
+EMAIL_USE_TLS = EMAIL_SECURITY == "starttls"
+EMAIL_USE_SSL = EMAIL_SECURITY == "tls"
+EMAIL_TIMEOUT = 20  # seconds
+DEFAULT_FROM_EMAIL = env.text("EMAIL_FROM", "allotment@localhost")
+# What links in e-mail begin with.
+SITE_URL = env.text("SITE_URL", f"http://localhost:{WEB_PORT}").rstrip("/")
+
 # --- Logging ------------------------------------------------------------------------------------
 
 LOG_LEVEL = env.one_of("LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR"))

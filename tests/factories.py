@@ -11,9 +11,10 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
+from budgets import notices
 from budgets import shares as reads
 from budgets.change_sets import approve, write_set
-from budgets.models import Budget, ChangeSet, Period, PlannedCapacity, Role
+from budgets.models import Budget, ChangeSet, Period, PlannedCapacity, Request, Role
 from budgets.vectors import vector_from
 from clusters.models import Cluster, Node, Pool, PoolRate
 from workloads.models import Holding, Job, Run, Service
@@ -140,6 +141,24 @@ def make_tree(shares: Mapping[str, int] = TREE, *, at: datetime = T0) -> dict[st
 
 def make_role(user: User, budget: Budget, kind: str = "member") -> Role:
     return Role.objects.create(user=user, budget=budget, kind=kind)
+
+
+def make_request(budget: Budget, **fields: Any) -> Request:
+    """Return an open request for 5 % more, made at `T0`."""
+    defaults: dict[str, Any] = {
+        "unit": Request.Unit.PERCENT,
+        "asked": 5000,
+        "reason": "a deadline",
+        "asked_by": fields.get("asked_by") or someone(),
+        "created_at": T0,
+    }
+    return Request.objects.create(budget=budget, **{**defaults, **fields})
+
+
+def tell(user: User, budget: Budget, *, key: str = "", now: datetime = T0, **fields: Any) -> None:
+    """Tell someone something about a budget."""
+    defaults = {"kind": "asked", "text": "More is asked for.", "key": key or f"k{next(_numbers)}"}
+    notices.tell(users=[user], budget=budget, now=now, **{**defaults, **fields})
 
 
 def make_period(

@@ -22,6 +22,9 @@ def rows(client, cast, tree):
     make.make_period(capacity={pool: 5})
     job = make.make_job(tree["orlo/science/petrel"])
     make.make_run(job, {pool.nodes.get(): 1}, ended_at=make.T0 + make.HOUR)
+    petrel = tree["orlo/science/petrel"]
+    make.make_request(petrel)
+    make.tell(make.someone(), petrel)
     pool.nodes.get().states.create(at=make.T0, state="up")
     cycle.run(at=make.T0 + make.HOUR, trigger="test")
     client.force_login(cast["root"])
