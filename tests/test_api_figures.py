@@ -150,11 +150,11 @@ def test_twice_the_rows_take_the_same_queries(api_of, started, tree, address):
             make.make_nodes(make.make_pool(), 2)
 
     more(3)
-    play(1)
+    play(3)
     first = queries_of(admin, f"/api/v1/{address}")
     more(3)
     # Charged up to the middle of an hour both times: at its end no entries are read for the edge.
-    cycle.run(at=T0 + 3 * STEP, trigger="test")
+    cycle.run(at=T0 + 5 * STEP, trigger="test")
     assert queries_of(admin, f"/api/v1/{address}") == first
 
 
