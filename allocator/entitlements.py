@@ -37,9 +37,9 @@ def budget_nodes(
     )
 
 
-def factors(nodes: Iterable[BudgetNode]) -> dict[str, Fraction]:
+def factors(nodes: Iterable[BudgetNode]) -> Mapping[str, Fraction]:
     """Fair Tree factor of each leaf by path."""
-    return budget_factors(tuple(nodes))
+    return budget_factors(nodes)
 
 
 def _entitled(start: datetime, until: datetime, at: datetime) -> dict[int, int]:

@@ -1,6 +1,6 @@
-"""The allocator's bench: the seven families, growing fleets, a rolling week, and their picture.
+"""The allocator's bench: seven families, growing fleets, fair share, a rolling week, a picture.
 
-Without a command it does the first three. Scenarios come from ../shared/scenarios where that is at
+Without a command it does all but the last. Scenarios come from ../shared/scenarios where that is at
 hand (reconstructions of the published families), else from this package's own seeded generator.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from allocator.core.problem import ProblemError
 
-from . import families, families_report, rolling, scale
+from . import fairshare, families, families_report, rolling, scale
 from .chart import draw
 from .judging import judge_at_hand
 from .measuring import machine
@@ -62,6 +62,12 @@ def bench_scale(options: argparse.Namespace) -> Part:
     return scale.tables(rows), scale.floors(rows), scale.to_json(rows)
 
 
+def bench_fairshare(options: argparse.Namespace) -> Part:
+    _progress("fairshare")
+    rows = fairshare.measure_all(repeats=options.repeats)
+    return fairshare.tables(rows), fairshare.floors(rows), fairshare.to_json(rows)
+
+
 def bench_rolling(options: argparse.Namespace) -> Part:
     # With everything at once an hourly full plan would take days of the families' seconds.
     seconds = options.full_seconds if options.command == "rolling" else 0
@@ -74,15 +80,17 @@ def bench_rolling(options: argparse.Namespace) -> Part:
 
 
 COMMANDS = {
-    "all": "families, scale and rolling, one after another (the default)",
+    "all": "families, scale, fairshare and rolling, one after another (the default)",
     "families": "the seven families: every planner on every scenario",
     "scale": "plan time and memory on fleets of 64 to 4,096 GPUs",
+    "fairshare": "fair share of trees of up to 10,000 budgets",
     "rolling": "a week, re-planned every half hour",
     "plot": "the families' picture, from a file that --json wrote",
 }
 PARTS: dict[str, Callable[[argparse.Namespace], Part]] = {
     "families": bench_families,
     "scale": bench_scale,
+    "fairshare": bench_fairshare,
     "rolling": bench_rolling,
 }
 

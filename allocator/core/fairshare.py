@@ -10,15 +10,19 @@ point numbers, so it can split an exact tie; this compares fractions of integers
 """
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Final
+from math import inf, lcm
+from typing import Any, Final, cast
 
 from .problem import BudgetNode
 from .validate import ProblemError, no_duplicates, number, shown, text, whole
 
 PARENT: Final = "parent"  # shares: competes at its parent's level
+INFINITE: Final = inf
+ALONE: Final = -1  # a group of ties that joins no other
+LARGEST: Final = sys.float_info.max  # what quotients past it are rounded to
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,41 +35,39 @@ class ShareNode:
     usage: Fraction | int
 
 
-@dataclass(slots=True)
-class _Member:
-    """A node while it is walked; its level fair share is `over / under`, None = infinite."""
+class Factors(Mapping[str, Fraction]):
+    """Fair Tree factors in (0, 1] by leaf, exact: rank from the end / number of leaves.
 
-    name: str
-    shares: int = 0
-    usage: int = 0
-    first: bool = False  # a leaf with shares "parent": first inside its account
-    children: list["_Member"] = field(default_factory=list)
-    over: int = 0
-    under: int = 1
-    key: float = 0.0
+    Only those that are asked for are divided out.
+    """
 
-    @property
-    def is_leaf(self) -> bool:
-        return not self.children
+    def __init__(self, before: dict[str, int]) -> None:
+        self._before = before  # leaves that are ahead of it, by leaf
 
+    def __getitem__(self, leaf: str) -> Fraction:
+        return Fraction(len(self._before) - self._before[leaf], len(self._before))
 
-def factors(nodes: Sequence[ShareNode]) -> dict[str, Fraction]:
-    """Fair Tree factor in (0, 1] of every leaf, exact."""
-    roots = _build(nodes)
-    ranked: list[list[str]] = []  # groups of leaves that tie, best first
-    _walk(roots, ranked, tied_to=None)
-    leaves = sum(map(len, ranked))
-    answer: dict[str, Fraction] = {}
-    rank = leaves
-    for group in ranked:
-        answer.update((name, Fraction(rank, leaves)) for name in group)
-        rank -= len(group)
-    return answer
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._before)
+
+    def __len__(self) -> int:
+        return len(self._before)
 
 
-def budget_factors(budgets: Iterable[BudgetNode]) -> dict[str, Fraction]:
+def factors(nodes: Sequence[ShareNode]) -> Factors:
+    """Fair Tree factor of every leaf."""
+    names = [node.name for node in nodes]
+    parents = [node.parent for node in nodes]
+    shares, usage = [node.shares for node in nodes], [node.usage for node in nodes]
+    return Factors(_Forest(names, parents, shares, usage).leaves_before())
+
+
+def budget_factors(budgets: Iterable[BudgetNode]) -> Factors:
     """Fair Tree factors of a problem's budgets, by path of the leaf."""
-    return factors([ShareNode(b.path, b.parent, b.shares, b.usage) for b in budgets])
+    budgets = list(budgets)
+    paths, parents = [b.path for b in budgets], [b.parent for b in budgets]
+    shares, usage = [b.shares for b in budgets], [b.usage for b in budgets]
+    return Factors(_Forest(paths, parents, shares, usage).leaves_before())
 
 
 def read_tree(data: object) -> list[ShareNode]:
@@ -115,126 +117,165 @@ def _exact(value: Any, what: str) -> Fraction | int:
     return whole(value, what, 0)
 
 
-def _build(nodes: Sequence[ShareNode]) -> list[_Member]:
-    """Linked members with integer shares and summed usage; "parent" accounts are flattened."""
-    order = _parents_first(nodes)
-    scale_s = _scale(node.shares for node in nodes)
-    scale_u = _scale(node.usage for node in nodes)
-    members = {node.name: _Member(node.name) for node in nodes}
-    inner = {node.parent for node in nodes}
-    home: dict[str | None, list[_Member]] = {None: []}  # where a node's children compete
-    for node in order:
-        member, level = members[node.name], home[node.parent]
-        flattened = node.shares == PARENT and node.name in inner
-        home[node.name] = level if flattened else member.children
-        if flattened:
-            continue
-        member.first = node.shares == PARENT
-        member.shares = 0 if isinstance(node.shares, str) else int(node.shares * scale_s)
-        level.append(member)
-    for node in reversed(order):
-        member = members[node.name]
-        if node.name not in inner:
-            member.usage = int(node.usage * scale_u)
-        else:
-            member.usage = sum(child.usage for child in member.children)
-    return home[None]
+class _Forest:
+    """Nodes by number, as columns: a tree of 10,000 is ranked in a hundredth of a second."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        parents: Sequence[str | None],
+        shares: Sequence[Fraction | int | str],
+        usage: Sequence[Fraction | int],
+    ) -> None:
+        self.names = names
+        number = {name: i for i, name in enumerate(names)}
+        above = _numbers(names, parents, number)
+        self.order = _parents_first(names, above)
+        self.shares, flat = _whole_shares(shares)
+        self.usage = _whole(usage)
+        self.first: set[int] = set()  # leaves with shares "parent": first inside their account
+        self.below: list[list[int]] = [[] for _ in names]  # who competes there; a leaf: nobody
+        self.roots: list[int] = []
+        self._place(above, flat)
+        count = len(names)
+        # Level fair share as a fraction, and rounded; `under` 0 is infinite.
+        self.over, self.under, self.key = [0] * count, [1] * count, [0.0] * count
+
+    def _place(self, above: Sequence[int | None], flat: set[int]) -> None:
+        """Link who competes where, and sum up usage; children of "parent" accounts go one up."""
+        usage, below = self.usage, self.below
+        inner = {parent for parent in above if parent is not None}
+        for i in inner:
+            usage[i] = 0
+        for i in reversed(self.order):
+            parent = above[i]
+            if parent is not None:
+                usage[parent] += usage[i]
+        self.first = flat - inner
+        flat &= inner
+        home = list(above)
+        for i in self.order if flat else ():
+            parent = above[i]
+            home[i] = home[parent] if parent is not None and parent in flat else parent
+        for i in self.order:
+            place = home[i]
+            if i not in flat:
+                (self.roots if place is None else below[place]).append(i)
+
+    def leaves_before(self) -> dict[str, int]:
+        """Return how many leaves are ahead of each; leaves that tie have equally many.
+
+        Siblings that tie are walked together: their leaves first, which the best of their
+        children joins.
+        """
+        before: dict[str, int] = {}
+        names, below = self.names, self.below
+        self._level_fair_shares()
+        stack = [(group, ALONE) for group in self._tied_groups(self.roots)]
+        while stack:
+            group, joined = stack.pop()
+            merged: list[int] = []
+            for i in group:
+                if below[i]:
+                    merged += below[i]
+                else:
+                    joined = len(before) if joined == ALONE else joined
+                    before[names[i]] = joined
+            if merged:
+                stack += [(group, ALONE) for group in self._tied_groups(merged)]
+                stack[-1] = stack[-1][0], joined
+        return before
+
+    def _level_fair_shares(self) -> None:
+        """Set over / under = (shares / Σ shares) / (usage / Σ usage), and its rounded key."""
+        shares, usage, over, under, key = self.shares, self.usage, self.over, self.under, self.key
+        for siblings in (self.roots, *filter(None, self.below)):
+            all_shares = sum([shares[i] for i in siblings])
+            all_usage = sum([usage[i] for i in siblings])
+            for i in siblings:
+                if not shares[i]:
+                    continue
+                if used := usage[i]:
+                    over[i] = above = shares[i] * all_usage
+                    under[i] = used = used * all_shares
+                    try:
+                        key[i] = above / used
+                    except OverflowError:
+                        key[i] = LARGEST
+                else:
+                    over[i], under[i], key[i] = 1, 0, INFINITE
+        for i in self.first:
+            over[i], under[i], key[i] = 1, 0, INFINITE
+
+    def _tied_groups(self, level: Sequence[int]) -> list[list[int]]:
+        """Return who is on a level in rising level fair share, exact ties together.
+
+        Integer division is correctly rounded, so the rounded key never contradicts the exact
+        order; only members with equal keys need exact fractions.
+        """
+        if len(level) == 1:
+            return [[level[0]]]
+        key = self.key
+        near: dict[float, list[int]] = {}
+        for i in level:
+            if (members := near.get(key[i])) is None:
+                near[key[i]] = [i]
+            else:
+                members.append(i)
+        ordered = [near[rounded] for rounded in sorted(near)]
+        if len(ordered) == len(level):
+            return ordered
+        return [group for members in ordered for group in self._exact_groups(members)]
+
+    def _exact_groups(self, members: list[int]) -> list[list[int]]:
+        """Tell apart those whose level fair shares are equal only when rounded."""
+        over, under = self.over, self.under
+        a, b = over[members[0]], under[members[0]]
+        if all(a * under[i] == over[i] * b for i in members):
+            return [members]
+        exact: dict[Fraction, list[int]] = {}
+        for i in members:
+            exact.setdefault(Fraction(over[i], under[i]), []).append(i)
+        return [exact[share] for share in sorted(exact)]
 
 
-def _parents_first(nodes: Sequence[ShareNode]) -> list[ShareNode]:
-    children: dict[str | None, list[ShareNode]] = {}
-    names = {node.name for node in nodes}
-    for node in nodes:
-        if node.parent is not None and node.parent not in names:
-            raise ProblemError(f"node {node.name!r}: there is no node {node.parent!r}.")
-        children.setdefault(node.parent, []).append(node)
+def _numbers(
+    names: Sequence[str], parents: Sequence[str | None], number: Mapping[str, int]
+) -> list[int | None]:
+    """Return the parent's number of each node."""
+    try:
+        return [None if parent is None else number[parent] for parent in parents]
+    except KeyError as missing:
+        name = names[parents.index(missing.args[0])]
+        raise ProblemError(f"node {name!r}: there is no node {missing.args[0]!r}.") from None
+
+
+def _parents_first(names: Sequence[str], above: Sequence[int | None]) -> Sequence[int]:
+    if all(parent is None or parent < i for i, parent in enumerate(above)):
+        return range(len(above))
+    children: dict[int | None, list[int]] = {}
+    for i, parent in enumerate(above):
+        children.setdefault(parent, []).append(i)
     order = list(children.get(None, ()))
-    for node in order:  # grows while it is read
-        order.extend(children.get(node.name, ()))
-    if len(order) < len(nodes):
-        lost = sorted(names - {node.name for node in order})[0]
+    for i in order:  # grows while it is read
+        order.extend(children.get(i, ()))
+    if len(order) < len(names):
+        lost = min(set(names) - {names[i] for i in order})
         raise ProblemError(f"node {lost!r} hangs on no root; break the circle of parents.")
     return order
 
 
-def _scale(values: Iterable[Fraction | int | str]) -> int:
-    scale = 1
-    for value in values:
-        if isinstance(value, Fraction):
-            scale = scale * value.denominator // Fraction(scale, value.denominator).denominator
-    return scale
+def _whole_shares(shares: Sequence[Fraction | int | str]) -> tuple[list[int], set[int]]:
+    """Return shares as integers of one scale, and the numbers of those that are "parent"."""
+    if str not in set(map(type, shares)):
+        return _whole(cast(Sequence[Fraction | int], shares)), set()
+    flat = {i for i, one in enumerate(shares) if isinstance(one, str)}
+    return _whole([0 if isinstance(one, str) else one for one in shares]), flat
 
 
-def _walk(level: list[_Member], ranked: list[list[str]], tied_to: list[str] | None) -> None:
-    """Rank the leaves of one level, best first; `tied_to` is the group its best child joins."""
-    _level_fair_shares(level)
-    stack = [(iter(_tied_groups(level)), tied_to)]
-    while stack:
-        groups, joined = stack[-1]
-        group = next(groups, None)
-        if group is None:
-            stack.pop()
-            continue
-        stack[-1] = (groups, None)
-        leaves = sorted(member.name for member in group if member.is_leaf)
-        if leaves:
-            if joined is None:
-                joined = []
-                ranked.append(joined)
-            joined.extend(leaves)
-        merged = []
-        for member in group:
-            if member.children:
-                _level_fair_shares(member.children)
-                merged.extend(member.children)
-        if merged:
-            stack.append((iter(_tied_groups(merged)), joined))
-
-
-def _level_fair_shares(siblings: list[_Member]) -> None:
-    """Set over / under = (shares / Σ shares) / (usage / Σ usage); sorts by a rounded key."""
-    all_shares = sum(member.shares for member in siblings)
-    all_usage = sum(member.usage for member in siblings)
-    for member in siblings:
-        if member.first or (member.shares and not member.usage):
-            member.over, member.under, member.key = 1, 0, float("inf")
-        elif not member.shares:
-            member.over, member.under, member.key = 0, 1, 0.0
-        else:
-            member.over = member.shares * all_usage
-            member.under = member.usage * all_shares
-            member.key = _rounded(member.over, member.under)
-
-
-def _rounded(over: int, under: int) -> float:
-    """The quotient as a float; past the largest there is, that one."""
-    try:
-        return over / under
-    except OverflowError:
-        return sys.float_info.max
-
-
-def _tied_groups(level: list[_Member]) -> list[list[_Member]]:
-    """Members in falling level fair share, exact ties together.
-
-    Integer division is correctly rounded, so the rounded key never contradicts the exact order;
-    only members with equal keys need exact fractions.
-    """
-    near: dict[float, list[_Member]] = {}
-    for member in level:
-        near.setdefault(member.key, []).append(member)
-    groups: list[list[_Member]] = []
-    for key in sorted(near, reverse=True):
-        members = near[key]
-        if all(_equal(members[0], other) for other in members):
-            groups.append(members)
-            continue
-        exact: dict[Fraction, list[_Member]] = {}
-        for member in members:
-            exact.setdefault(Fraction(member.over, member.under), []).append(member)
-        groups.extend(exact[share] for share in sorted(exact, reverse=True))
-    return groups
-
-
-def _equal(a: _Member, b: _Member) -> bool:
-    return a.over * b.under == b.over * a.under
+def _whole(values: Sequence[Fraction | int]) -> list[int]:
+    """Return numbers as integers of one scale."""
+    if set(map(type, values)) <= {int}:
+        return list(cast(Sequence[int], values))
+    scale = lcm(*(Fraction(one).denominator for one in values))
+    return [int(one * scale) for one in values]

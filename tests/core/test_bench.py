@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from xml.etree import ElementTree
@@ -12,7 +13,7 @@ from allocator.core.check import check, objective, utilization
 from allocator.core.plan import Assignment, Plan
 from allocator.core.problem import Problem
 from allocator.core.scenario import parse_problem
-from benchmarks import bench, families_report, scale, scenarios
+from benchmarks import bench, fairshare, families_report, scale, scenarios
 from benchmarks.baselines import fifo, priority_first
 from benchmarks.chart import draw
 from benchmarks.families import Known, measure, with_files
@@ -193,6 +194,22 @@ def _row(gpus: int, jobs: int, seconds: float) -> scale.Measured:
         plain_seconds=seconds, value_of_plain=1, utilization=1, plain_utilization=1, broken=[],
         peak_memory=None, solve_memory=None,
     )  # fmt: skip
+
+
+# Fair share
+
+
+def test_fair_share_is_measured_and_held_to_its_time_for_ten_thousand_budgets() -> None:
+    shapes = [fairshare.Shape("small", 40, 3), fairshare.Shape("large", fairshare.LARGE, 10)]
+    rows = fairshare.measure_all(repeats=1, shapes=shapes)
+    assert [(row.nodes, row.leaves) for row in rows] == [(40, 27), (10_000, 9000)]
+    assert all(row.seconds > 0 for row in rows)
+    (floor,) = fairshare.floors([rows[0], replace(rows[1], seconds=0.021)])
+    assert (floor.asked, floor.measured, floor.met) == ("≤ 20", "21.0", False)
+    (table,) = fairshare.tables(rows)
+    assert [row[:3] for row in table.rows] == [
+        ("small", "40", "27"), ("large", "10,000", "9,000"),
+    ]  # fmt: skip
 
 
 # What is printed
