@@ -73,6 +73,7 @@ def run(*, at: datetime, trigger: str) -> Cycle | None:
         _grant_what_takes_effect(course.at)
         course.closed = closing.close_due(at=course.at, calls=course.calls)
         turning.start_due(at=course.at)  # also where no timestep was to be closed
+        turning.close_over(at=course.at)
         closing.settle_what_waited(at=course.at)
         course.refused = closing.fund_waiting(at=course.at)
         try:
@@ -86,12 +87,14 @@ def run(*, at: datetime, trigger: str) -> Cycle | None:
 
 
 def reason_to_run(*, at: datetime) -> str | None:
-    """Why a cycle is due now, or None: a request, a timestep's end, a decision left over, a refused
-    job that may be tried again."""
+    """Why a cycle is due now, or None: a request, the end of a timestep, a period's border, a
+    decision left over, a refused job that may be tried again."""
     if requests.is_open():
         return "request"
     if closing.due(at=at):
         return "timestep"
+    if turning.is_due(at=at):
+        return "period"
     undone = (Run.State.STARTING, Run.State.STOPPING)
     if Run.objects.filter(state__in=undone).exists():
         return "unfinished"

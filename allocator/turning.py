@@ -1,46 +1,94 @@
-"""Periods turn by themselves: an approved one starts when it begins, one that is over is closed."""
+"""Periods turn by themselves: an approved one starts when it begins, one that is over is closed.
 
-from datetime import datetime
+After an outage the same code catches up, in order. Whatever keeps a period from turning is an
+alarm, never an error in the cycle, and is tried again.
+"""
 
-from allocator import alarms
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import Q
+
+from allocator import alarms, timesteps
 from budgets.models import Period
 from ledger import services as ledger
 from workloads import services as workloads
 from workloads.models import Job, Run
 
+Status = Period.Status
+START, CLOSE = "period-start", "period-close"  # alarms
+SECOND = timedelta(seconds=1)
+
 
 def start_due(*, at: datetime) -> None:
     """Start the approved periods that have begun: their grants are written and holds move on.
 
+    One that is over by now is started too, as it would have been: the next carries over from it.
     What the new period has no credits for loses its hold: a run goes on unfunded, a waiting job
-    waits for funds. A period that can't start yet, or never planned its capacity, is an alarm and
-    is tried again.
+    waits for funds.
     """
-    begun = Period.objects.filter(
-        status=Period.Status.APPROVED, starts_at__lte=at, ends_at__gt=at
-    ).order_by("starts_at", "pk")
-    problem = ""
-    for period in begun:
-        try:
-            started = ledger.start_period(period=period, at=at)
-        except ledger.LedgerError as error:
-            problem = str(error)
-            continue
-        for job_id, attempt in started.unfunded:
-            _lose_hold(job_id, attempt, at)
-    _say("period-start", problem, at)
+    begun = Period.objects.filter(status=Status.APPROVED, starts_at__lte=at)
+    _each(begun.order_by("starts_at", "pk"), _start, START, at)
 
 
 def close_over(*, at: datetime) -> None:
-    """Close the active periods that are over and charged to their end."""
-    problem = ""
-    over = Period.objects.filter(status=Period.Status.ACTIVE, ends_at__lte=at)
-    for period in over.order_by("ends_at", "pk"):
+    """Close the active periods that are over and charged to their end.
+
+    A period may end inside a timestep: it can't be charged to its end before that one is over.
+    """
+    over = Period.objects.filter(status=Status.ACTIVE, ends_at__lte=timesteps.floor(at))
+    _each(over.order_by("ends_at", "pk"), _close, CLOSE, at)
+
+
+def is_due(*, at: datetime) -> bool:
+    """Say whether a period would turn now. What an alarm stands for is left to the next tick."""
+    begins = Q(status=Status.APPROVED, starts_at__lte=at)
+    ends = Q(status=Status.ACTIVE, ends_at__lte=timesteps.floor(at))
+    due = (begins, START), (ends, CLOSE)
+    return any(
+        Period.objects.filter(which).exists() and not alarms.is_open(kind=kind)
+        for which, kind in due
+    )
+
+
+def _each(
+    periods: Iterable[Period], turn: Callable[[Period, datetime], None], kind: str, at: datetime
+) -> None:
+    problems = []
+    for period in periods:
+        before = period.status
         try:
-            ledger.close_period(period=period, at=at)
+            turn(period, at)
+        except ledger.NotChargedYet as error:
+            # Clusters that can't be reached have an alarm of their own until the timestep is over.
+            if _is_late(period, kind, at):
+                problems.append(str(error))
         except ledger.LedgerError as error:
-            problem = str(error)
-    _say("period-close", problem, at)
+            period.refresh_from_db()
+            if period.status == before:  # else another worker was quicker
+                problems.append(str(error))
+    if problems:
+        alarms.raise_alarm(kind=kind, text=" ".join(problems), at=at)
+    else:
+        alarms.clear(kind=kind, at=at)
+
+
+def _is_late(period: Period, kind: str, at: datetime) -> bool:
+    border = period.starts_at if kind == START else period.ends_at
+    return timesteps.floor(at) >= border
+
+
+@transaction.atomic
+def _start(period: Period, at: datetime) -> None:
+    """A period that has started and runs that have lost their hold: both or neither."""
+    started = ledger.start_period(period=period, at=min(at, period.ends_at - SECOND))
+    for job_id, attempt in started.unfunded:
+        _lose_hold(job_id, attempt, at)
+
+
+def _close(period: Period, at: datetime) -> None:
+    ledger.close_period(period=period, at=at)
 
 
 def _lose_hold(job_id: int, attempt: int, at: datetime) -> None:
@@ -50,10 +98,3 @@ def _lose_hold(job_id: int, attempt: int, at: datetime) -> None:
         workloads.unfund(run=run, at=at)
     elif job.attempt == attempt:
         workloads.lose_funding(job=job, at=at)
-
-
-def _say(kind: str, problem: str, at: datetime) -> None:
-    if problem:
-        alarms.raise_alarm(kind=kind, text=problem, at=at)
-    else:
-        alarms.clear(kind=kind, at=at)

@@ -39,6 +39,10 @@ class PeriodStart:
     unfunded: list[Attempt] = field(default_factory=list)
 
 
+class NotChargedYet(LedgerError):
+    """What a period cost isn't known yet: its last timesteps are still to be closed."""
+
+
 @transaction.atomic
 def start_period(*, period: Period, at: datetime, author: User | None = None) -> PeriodStart:
     """Start an approved period: write its grants and carry-over, move open holds into it.
@@ -46,12 +50,13 @@ def start_period(*, period: Period, at: datetime, author: User | None = None) ->
     Grant = effective share at its start × planned GPU-seconds × rate, per pool, rounded down.
     What was set aside in the period before is set aside again here, by job id, as far as it is
     spendable. Raises LedgerError (nothing is written) for a period that isn't approved, lasts no
-    longer or not yet, has no planned capacity, or carries over from one that isn't charged to
-    its end.
+    longer or not yet, has no planned capacity, comes before one that has started, or carries over
+    from one that isn't charged to its end (``NotChargedYet``).
     """
     at = whole(at, "at")
     _check_start(period, at)
     lock_ledger()
+    _refuse_an_earlier(period)
     if not Period.objects.filter(pk=period.pk, status=Status.APPROVED).update(status=Status.ACTIVE):
         raise LedgerError(f"{period.name} isn't approved: approve it before it is started.")
     period.status = Status.ACTIVE
@@ -63,6 +68,20 @@ def start_period(*, period: Period, at: datetime, author: User | None = None) ->
     for change_set in _taking_effect(after=period.starts_at, until=at):
         apply_change_set(change_set=change_set, now=at)
     return PeriodStart(_by_budget(grants), _by_budget(carried), moved, unfunded)
+
+
+@transaction.atomic
+def withdraw_period(*, period: Period) -> None:
+    """Make a draft again of a period that was proposed or approved and has not begun to count."""
+    lock_ledger()
+    if Entry.objects.filter(period=period).exists():
+        raise LedgerError(f"{period.name} has entries: it stays, and is closed at its end.")
+    open_ones = (Status.PROPOSED, Status.APPROVED)
+    row = Period.objects.filter(pk=period.pk, status__in=open_ones)
+    changed = row.update(status=Status.DRAFT)
+    period.refresh_from_db()
+    if not changed:
+        raise LedgerError(f"{period.name} is {period.status}: only what has not started goes back.")
 
 
 @transaction.atomic
@@ -109,12 +128,18 @@ def apply_change_set(*, change_set: ChangeSet, now: datetime) -> list[Entry]:
 
 
 def apply_due_change_sets(*, now: datetime) -> list[Entry]:
-    """Apply every approved change set that has taken effect in the active period."""
-    period = active(whole(now, "now"))
-    if period is None:
-        return []
-    due = _taking_effect(after=period.starts_at, until=now)
-    return [entry for one in due for entry in apply_change_set(change_set=one, now=now)]
+    """Apply every approved change set that has taken effect in an active period.
+
+    One that is over and not closed yet counts too: after an outage its own sets still move it.
+    """
+    now = whole(now, "now")
+    begun = Period.objects.filter(status=Status.ACTIVE, starts_at__lte=now).order_by("starts_at")
+    written: list[Entry] = []
+    for period in begun:
+        at = min(now, period.ends_at - SECOND)
+        for one in _taking_effect(after=period.starts_at, until=at):
+            written += apply_change_set(change_set=one, now=at)
+    return written
 
 
 def _taking_effect(*, after: datetime, until: datetime) -> list[ChangeSet]:
@@ -132,6 +157,17 @@ def _check_start(period: Period, at: datetime) -> None:
         raise LedgerError(f"{period.name} ended at {iso(period.ends_at)}: draft a later one.")
     if not period.capacities.exists():
         raise LedgerError(f"{period.name} has no planned capacity: plan it before it is started.")
+
+
+def _refuse_an_earlier(period: Period) -> None:
+    """Its grants would come out of what a later period has taken over already."""
+    started = Period.objects.filter(status__in=(Status.ACTIVE, Status.CLOSED))
+    later = started.filter(starts_at__gt=period.starts_at).order_by("starts_at").first()
+    if later is not None:
+        raise LedgerError(
+            f"{period.name} can't start any more, since {later.name} has started after it: "
+            "withdraw it."
+        )
 
 
 def _previous(period: Period) -> Period | None:
@@ -174,7 +210,7 @@ def _refuse_uncharged(period: Period) -> None:
     if until is not None:
         held = held.filter(ended_at=None) | held.filter(ended_at__gt=until)
     if held.exists():
-        raise LedgerError(
+        raise NotChargedYet(
             f"{period.name} isn't charged to its end: close its timesteps up to "
             f"{iso(period.ends_at)} first."
         )

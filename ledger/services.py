@@ -15,19 +15,29 @@ from ledger.holds import (
 )
 from ledger.instants import LedgerError
 from ledger.periods import (
+    NotChargedYet,
     PeriodStart,
     apply_change_set,
     apply_due_change_sets,
     close_period,
     start_period,
+    withdraw_period,
 )
 from ledger.refunds import refund_run, settle_late_end
+from ledger.requests import (
+    decline_request,
+    end_due,
+    grant_request,
+    place_of_decision,
+    place_of_transfer,
+)
 from ledger.rollups import rebuild as rebuild_rollups
 from ledger.segments import Segment, segments
 
 __all__ = [
     "HoldResult",
     "LedgerError",
+    "NotChargedYet",
     "Orphan",
     "PeriodStart",
     "Segment",
@@ -37,11 +47,16 @@ __all__ = [
     "close_period",
     "close_timestep",
     "cover",
+    "decline_request",
+    "end_due",
     "grant",
+    "grant_request",
     "hold_amount",
     "hold_amounts",
     "place_hold",
     "place_holds",
+    "place_of_decision",
+    "place_of_transfer",
     "rebuild_rollups",
     "refund_run",
     "release_rest",
@@ -50,4 +65,5 @@ __all__ = [
     "start_period",
     "sweep_holds",
     "transfer",
+    "withdraw_period",
 ]
