@@ -11,7 +11,11 @@ from django.http import HttpRequest
 
 from budgets.models import (
     Budget,
+    BudgetPlan,
     ChangeSet,
+    Checkpoint,
+    CheckpointResult,
+    Exemption,
     Notice,
     Period,
     PlannedCapacity,
@@ -63,6 +67,41 @@ class ChangeSetAdmin(ReadOnly):
 class PeriodAdmin(ReadOnly):
     list_display = ("name", "starts_at", "ends_at", "time_zone", "status", "carry_over_cap")
     inlines = (CapacityInline,)
+
+
+@admin.register(BudgetPlan)
+class BudgetPlanAdmin(ReadOnly):
+    list_display = ("budget", "period", "version", "by", "parts", "author", "created_at")
+    list_filter = ("period",)
+    list_select_related = ("budget", "period", "author")
+    search_fields = ("budget__path",)
+
+
+@admin.register(Checkpoint)
+class CheckpointAdmin(ReadOnly):
+    list_display = ("period", "at", "measured", "removed_of", "cumulative", "steps", "done_at")
+    list_select_related = ("period",)
+
+
+@admin.register(CheckpointResult)
+class CheckpointResultAdmin(ReadOnly):
+    list_display = (
+        "checkpoint",
+        "budget",
+        "used_mgpus",
+        "planned_mgpus",
+        "due_mgpus",
+        "taken_mgpus",
+    )
+    list_filter = ("checkpoint",)
+    list_select_related = ("checkpoint", "budget")
+
+
+@admin.register(Exemption)
+class ExemptionAdmin(ReadOnly):
+    list_display = ("checkpoint", "budget", "status", "asked_by", "asked_at", "decided_by")
+    list_filter = ("status",)
+    list_select_related = ("checkpoint", "budget", "asked_by", "decided_by")
 
 
 @admin.register(Request)

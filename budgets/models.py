@@ -4,6 +4,10 @@ from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
 
+from budgets.checkpoint_models import BudgetPlan as BudgetPlan
+from budgets.checkpoint_models import Checkpoint as Checkpoint
+from budgets.checkpoint_models import CheckpointResult as CheckpointResult
+from budgets.checkpoint_models import Exemption as Exemption
 from clusters.models import Pool
 
 WHOLE = 100_000  # 100 % in thousandths of a percent
@@ -269,6 +273,8 @@ class Notice(models.Model):
         EXPIRED = "expired", "Expired"
         TRANSFERRED = "transferred", "Transferred"
         ENDED = "ended", "Ended"
+        CHECKPOINT = "checkpoint", "Checkpoint ahead"
+        TAKEN = "taken", "Taken back"
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="notices"

@@ -14,7 +14,16 @@ from django.contrib.auth.models import User
 from budgets import notices
 from budgets import shares as reads
 from budgets.change_sets import approve, write_set
-from budgets.models import Budget, ChangeSet, Period, PlannedCapacity, Request, Role
+from budgets.models import (
+    Budget,
+    BudgetPlan,
+    ChangeSet,
+    Checkpoint,
+    Period,
+    PlannedCapacity,
+    Request,
+    Role,
+)
 from budgets.vectors import vector_from
 from clusters.models import Cluster, Node, Pool, PoolRate
 from workloads.models import Holding, Job, Run, Service
@@ -180,6 +189,33 @@ def make_period(
             period=period, pool=pool, gpu_seconds=gpu_seconds, rate_per_mille=rate
         )
     return period
+
+
+def make_plan(budget: Budget, period: Period, parts: Sequence[int], **fields: Any) -> BudgetPlan:
+    """Return a budget's plan by month, in percent, made before the period."""
+    defaults: dict[str, Any] = {"version": 1, "by": "month", "created_at": LONG_AGO}
+    author = fields.pop("author", None) or someone()
+    parts = [part * 1000 for part in parts]
+    return BudgetPlan.objects.create(
+        budget=budget, period=period, parts=parts, author=author, **{**defaults, **fields}
+    )
+
+
+def make_checkpoint(
+    period: Period, at: datetime, steps: Sequence[tuple[int, int]], **fields: Any
+) -> Checkpoint:
+    """Return a checkpoint with steps in percent; cumulative, of what was planned to date."""
+    defaults: dict[str, Any] = {
+        "measured": "planned",
+        "removed_of": "planned",
+        "cumulative": True,
+        "author": fields.pop("author", None) or someone(),
+        "created_at": LONG_AGO,
+    }
+    thousandths = [[below * 1000, remove * 1000] for below, remove in steps]
+    return Checkpoint.objects.create(
+        period=period, at=at, steps=thousandths, **{**defaults, **fields}
+    )
 
 
 # --- Workloads ----------------------------------------------------------------------------------

@@ -19,12 +19,20 @@ def rows(client, cast, tree):
     """Rows of every kind, and a client for a superuser."""
     pool = make.make_pool()
     make.make_nodes(pool, 1)
-    make.make_period(capacity={pool: 5})
+    period = make.make_period(capacity={pool: 5})
     job = make.make_job(tree["orlo/science/petrel"])
     make.make_run(job, {pool.nodes.get(): 1}, ended_at=make.T0 + make.HOUR)
     petrel = tree["orlo/science/petrel"]
     make.make_request(petrel)
     make.tell(make.someone(), petrel)
+    make.make_plan(petrel, period, [20, 30, 50])
+    checkpoint = make.make_checkpoint(period, make.T0 + 9 * make.HOUR, [(50, 20)])
+    checkpoint.results.create(
+        budget=petrel, granted_mgpus=9, used_mgpus=1, planned_mgpus=5, due_mgpus=1, taken_mgpus=1
+    )
+    checkpoint.exemptions.create(
+        budget=petrel, reason="new", asked_by=make.someone(), asked_at=make.T0
+    )
     pool.nodes.get().states.create(at=make.T0, state="up")
     cycle.run(at=make.T0 + make.HOUR, trigger="test")
     client.force_login(cast["root"])

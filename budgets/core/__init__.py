@@ -1,0 +1,1 @@
+"""Pure arithmetic of plans and checkpoints: no Django, no clock, no database."""
