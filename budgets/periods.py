@@ -1,18 +1,20 @@
 """Periods: drafted, proposed and approved here. The ledger starts and closes them."""
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from fractions import Fraction
-from zoneinfo import ZoneInfo
+from typing import Any
 
 from django.db import transaction
 from django.db.models import F, Min, Q, QuerySet
 
+from budgets import calendars
 from budgets.models import WHOLE, Period, PlannedCapacity
 from budgets.refusals import Refused, check_instant
 from clusters.models import Node, Pool, PoolRate
 
 Status = Period.Status
+NAME_MAX = 100
 
 
 def draft_period(
@@ -29,21 +31,38 @@ def draft_period(
 
     Without `capacity` it is the inventory's: GPUs × seconds in which their nodes are active.
     `carry_over_cap` is how much of the unspent grant goes on into the next period, in thousandths
-    of a percent.
+    of a percent. `budgets.calendars` makes instants of local dates.
     """
-    for at, field in ((starts_at, "starts_at"), (ends_at, "ends_at"), (now, "now")):
-        check_instant(at, field)
-    _check(name=name, starts_at=starts_at, ends_at=ends_at, cap=carry_over_cap, zone=time_zone)
+    check_instant(now, "now")
+    period = Period(
+        name=name.strip(),
+        starts_at=starts_at,
+        ends_at=ends_at,
+        time_zone=time_zone,
+        carry_over_cap=carry_over_cap,
+    )
+    _check(period)
     with transaction.atomic():
-        period = Period.objects.create(
-            name=name.strip(),
-            starts_at=starts_at,
-            ends_at=ends_at,
-            time_zone=time_zone,
-            carry_over_cap=carry_over_cap,
-        )
+        period.save(force_insert=True)
         plan_capacity(period=period, capacity=capacity)
     return period
+
+
+def redraft_period(
+    *, period: Period, capacity: Mapping[Pool, int] | None = None, now: datetime, **changed: Any
+) -> Period:
+    """Change a draft: any of `draft_period`'s arguments. Its capacity is planned again."""
+    check_instant(now, "now")
+    with transaction.atomic():
+        draft = Period.objects.select_for_update(no_key=True).get(pk=period.pk)
+        if draft.status != Status.DRAFT:
+            raise Refused("status", f"{draft.name} is {draft.status}: only a draft is changed.")
+        for field, value in changed.items():
+            setattr(draft, field, value.strip() if field == "name" else value)
+        _check(draft)
+        draft.save(update_fields=list(changed))
+        plan_capacity(period=draft, capacity=capacity)
+    return draft
 
 
 def plan_capacity(*, period: Period, capacity: Mapping[Pool, int] | None = None) -> None:
@@ -76,12 +95,60 @@ def approve_period(*, period: Period) -> Period:
     with transaction.atomic():
         # One at a time, or two that overlap could both pass.
         list(Period.objects.select_for_update().order_by("pk").values_list("pk"))
-        decided = Period.objects.exclude(status__in=(Status.DRAFT, Status.PROPOSED))
-        overlap = decided.filter(starts_at__lt=period.ends_at, ends_at__gt=period.starts_at)
-        other = overlap.exclude(pk=period.pk).first()
-        if other is not None:
-            raise Refused("starts_at", f"{period.name} overlaps {other.name}: change its dates.")
+        if overlap := _overlaps(period):
+            raise Refused("starts_at", overlap[0])
         return _move(period, to=Status.APPROVED, allowed=(Status.DRAFT, Status.PROPOSED))
+
+
+def concerns(period: Period) -> list[str]:
+    """Return what whoever decides on a period should know, a sentence each.
+
+    It overlaps another (then it can't be approved); time next to it belongs to no period; a border
+    is no midnight of its zone; nothing is planned.
+    """
+    found = [*_overlaps(period), *_gaps(period), *_odd_borders(period)]
+    if not period.capacities.filter(gpu_seconds__gt=0).exists():
+        found.append(f"{period.name} has no planned capacity: there would be nothing to grant.")
+    return found
+
+
+def _decided(period: Period) -> QuerySet[Period]:
+    return Period.objects.exclude(status__in=(Status.DRAFT, Status.PROPOSED)).exclude(pk=period.pk)
+
+
+def _overlaps(period: Period) -> list[str]:
+    others = _decided(period).filter(starts_at__lt=period.ends_at, ends_at__gt=period.starts_at)
+    return [
+        f"{period.name} overlaps {other.name}: change its dates."
+        for other in others.order_by("starts_at")
+    ]
+
+
+def _gaps(period: Period) -> list[str]:
+    before = _decided(period).filter(ends_at__lte=period.starts_at).order_by("-ends_at").first()
+    after = _decided(period).filter(starts_at__gte=period.ends_at).order_by("starts_at").first()
+    pairs = [(before, period)] if before else []
+    pairs += [(period, after)] if after else []
+    return [
+        f"No period covers {_utc(one.ends_at)} to {_utc(two.starts_at)}, between {one.name} and "
+        f"{two.name}: what runs then can't be charged, nor anything granted."
+        for one, two in pairs
+        if one.ends_at < two.starts_at
+    ]
+
+
+def _odd_borders(period: Period) -> list[str]:
+    zone = calendars.zone(period.time_zone)
+    return [
+        f"{period.name} {verb} at {at.astimezone(zone):%Y-%m-%d %H:%M:%S} in {period.time_zone}, "
+        "not at midnight."
+        for verb, at in (("starts", period.starts_at), ("ends", period.ends_at))
+        if calendars.midnight(at.astimezone(zone).date(), zone) != at
+    ]
+
+
+def _utc(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def active(at: datetime) -> Period | None:
@@ -145,14 +212,17 @@ def _move(period: Period, *, to: str, allowed: tuple[Period.Status, ...]) -> Per
     return period
 
 
-def _check(*, name: str, starts_at: datetime, ends_at: datetime, cap: int, zone: str) -> None:
-    if not name.strip() or not name.isprintable() or Period.objects.filter(name=name).exists():
-        raise Refused("name", "Give the period a printable name that no other has.")
-    if ends_at <= starts_at:
+def _check(period: Period) -> None:
+    for at, field in ((period.starts_at, "starts_at"), (period.ends_at, "ends_at")):
+        check_instant(at, field)
+    name = period.name
+    taken = Period.objects.filter(name=name).exclude(pk=period.pk).exists()
+    if not name or name != name.strip() or len(name) > NAME_MAX or not name.isprintable() or taken:
+        raise Refused(
+            "name", f"Give a printable name of at most {NAME_MAX} characters that no other has."
+        )
+    if period.ends_at <= period.starts_at:
         raise Refused("ends_at", "The period must end after its start.")
-    if not 0 <= cap <= WHOLE:
+    if not 0 <= period.carry_over_cap <= WHOLE:
         raise Refused("carry_over_cap", "Carry over 0 to 100,000 thousandths of a percent.")
-    try:
-        ZoneInfo(zone)
-    except (KeyError, ValueError, OSError):
-        raise Refused("time_zone", f"{zone!r} is no time zone: use one such as UTC.") from None
+    calendars.zone(period.time_zone)

@@ -1,9 +1,11 @@
 """Instants as the ledger keeps them: UTC, whole seconds; and the one error it raises."""
 
-from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 
 from django.conf import settings
+
+from budgets.calendars import midnight as midnight  # also for those who read the ledger
 
 
 class LedgerError(ValueError):
@@ -31,11 +33,6 @@ def to_seconds(instant: datetime) -> int:
 
 def from_seconds(seconds: int) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
-
-
-def midnight(day: date, zone: tzinfo) -> datetime:
-    """Return the instant at which a day begins on a zone's clocks."""
-    return datetime.combine(day, time(), tzinfo=zone).astimezone(UTC)
 
 
 @lru_cache(maxsize=4096)

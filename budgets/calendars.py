@@ -1,0 +1,74 @@
+"""Local dates as instants: where days, months and quarters of an accounting zone begin.
+
+Borders are half-open UTC instants, so a day on which clocks change has 23 or 25 hours and still
+begins once.
+"""
+
+import re
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from zoneinfo import ZoneInfo
+
+from budgets.refusals import Refused
+
+YEARS = range(1970, 2200)
+MONTH, QUARTER = re.compile(r"(\d{4})-(\d\d)"), re.compile(r"(\d{4})-Q([1-4])")
+LIKE = "2026-11-01 America/New_York"
+
+
+def zone(name: str) -> ZoneInfo:
+    """Return a time zone by its name; refuses what is none."""
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise Refused("time_zone", f"{name!r} is no time zone: use one such as UTC.") from None
+
+
+def midnight(day: date, zone: tzinfo) -> datetime:
+    """Return the instant at which a day begins on a zone's clocks.
+
+    Where clocks skip midnight that is the first instant of the day, where they show it twice the
+    first of the two.
+    """
+    return datetime.combine(day, time(), tzinfo=zone).astimezone(UTC)
+
+
+def border(text: str) -> datetime:
+    """Return the instant that a local date names, given as "2026-11-01 America/New_York"."""
+    day, _, name = text.strip().partition(" ")
+    return midnight(local_date(day), zone(name.strip()))
+
+
+def local_date(text: str) -> date:
+    """Return a date from 1970 to 2199, given as 2026-11-01."""
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        day = date.min
+    if day.year not in YEARS:
+        raise Refused("calendar", f"{text!r} is no date of a border: give one like {LIKE}.")
+    return day
+
+
+def days(first: date, until: date, zone: tzinfo) -> tuple[datetime, datetime]:
+    """Return [start, end) of the local days from `first` up to, not including, `until`."""
+    return midnight(first, zone), midnight(until, zone)
+
+
+def calendar(text: str, zone: tzinfo) -> tuple[datetime, datetime]:
+    """Return [start, end) of a month (2026-11) or a quarter (2026-Q4) of a zone."""
+    if found := MONTH.fullmatch(text):
+        year, month, months = int(found[1]), int(found[2]), 1
+    elif found := QUARTER.fullmatch(text):
+        year, month, months = int(found[1]), 3 * int(found[2]) - 2, 3
+    else:
+        year = month = months = 0
+    if year not in YEARS or not 1 <= month <= 12:
+        raise Refused("calendar", f"{text!r} is no month or quarter: give 2026-11, or 2026-Q4.")
+    over, last = divmod(month - 1 + months, 12)
+    return days(date(year, month, 1), date(year + over, last + 1, 1), zone)
+
+
+def length_days(start: datetime, end: datetime, zone: tzinfo) -> int:
+    """Return how many local days an interval touches; a day of 23 or 25 hours is one."""
+    last = (end - timedelta(seconds=1)).astimezone(zone).date()
+    return (last - start.astimezone(zone).date()).days + 1
