@@ -12,11 +12,15 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from allocator import requests
+from budgets import notices
 from budgets import services as budgets
 from budgets import shares as reads
-from budgets.models import Budget, ChangeSet
+from budgets.access import leads
+from budgets.models import Budget, ChangeSet, Notice, Request
+from budgets.refusals import credits
 from clusters.models import Pool
 from ledger import services as ledger
+from ledger.models import Entry
 
 
 def change_shares(
@@ -87,6 +91,49 @@ def move_budget(*, budget: Budget, to: Budget, now: datetime, **asked: Any) -> B
     """Move a budget with all below it; its grants follow its new share."""
     with _with_grants(budget.parent, to, now=now):
         return budgets.move_budget(budget=budget, to=to, now=now, **asked)
+
+
+def grant_request(*, request: Request, by: User, now: datetime, **decided: Any) -> Request:
+    """Grant a request and replan; arguments and refusals as `ledger.services` has them."""
+    with transaction.atomic():
+        found = ledger.grant_request(request=request, by=by, now=now, **decided)
+        requests.replan("shares")
+    return found
+
+
+def transfer(
+    *,
+    source: Budget,
+    target: Budget,
+    amount_mgpus: int,
+    reason: str,
+    key: str,
+    author: User,
+    now: datetime,
+) -> list[Entry]:
+    """Move credits, tell those who lead either budget, and replan; once for a key."""
+    with transaction.atomic():
+        written = ledger.transfer(
+            source=source,
+            target=target,
+            amount_mgpus=amount_mgpus,
+            author=author,
+            note=reason,
+            key=key,
+            now=now,
+        )
+        who, what = author.get_username(), f"{credits(amount_mgpus)} credits"
+        for about in (source, target):
+            notices.tell(
+                users=[user for user in leads(about) if user != author],
+                budget=about,
+                kind=Notice.Kind.TRANSFERRED,
+                text=f"{who} moved {what} from {source.path} to {target.path}: {reason.strip()}",
+                key=f"transfer:{key}:{about.pk}",
+                now=now,
+            )
+        requests.replan("shares")
+    return written
 
 
 @contextmanager

@@ -7,7 +7,10 @@ and doubled messages are harmless.
 from celery import shared_task
 
 from allocator import ahead, cycle, requests
+from budgets import notices
+from budgets.requests import expire_due
 from config.clock import now
+from ledger.services import end_due
 
 
 @shared_task(name="allocator.tasks.tick")
@@ -35,6 +38,21 @@ def plan_ahead() -> int | None:
     """Full mode, on queue ``long``: a hint for the cycles that follow."""
     made = ahead.plan_ahead(at=now())
     return None if made is None else made.pk
+
+
+@shared_task(name="allocator.tasks.keep_requests")
+def keep_requests() -> None:
+    """Expire requests and end what was given for a time, on queue ``long``."""
+    at = now()
+    expire_due(now=at)
+    if end_due(now=at):
+        requests.replan("shares")
+
+
+@shared_task(name="allocator.tasks.send_notices")
+def send_notices() -> int:
+    """Send the e-mails that are due, on queue ``long``; those that failed are due again later."""
+    return notices.send_due(now=now())
 
 
 def _run(trigger: str) -> int | None:

@@ -13,11 +13,11 @@ from operator import or_
 from typing import Any
 
 from django.contrib.auth.base_user import AbstractBaseUser
-from django.contrib.auth.models import AnonymousUser
+from django.contrib.auth.models import AnonymousUser, User
 from django.db.models import Q, QuerySet
 from django.http import Http404
 
-from budgets.models import Budget, Role
+from budgets.models import Budget, Notice, Request, Role
 
 Person = AbstractBaseUser | AnonymousUser
 Kind = Role.Kind
@@ -33,6 +33,10 @@ class Action(StrEnum):
     CANCEL_ANY = "cancel_any"  # anyone's jobs in it
     PROPOSE_SHARES = "propose_shares"  # of its children
     EDIT_SHARES = "edit_shares"  # of its children: approve, create, move, archive them
+    ASK = "ask"  # for more for it; withdraw what they asked
+    WITHDRAW_ANY = "withdraw_any"  # anyone's requests for it
+    DECIDE_REQUESTS = "decide_requests"  # for what is below it, out of what it has
+    TRANSFER = "transfer"  # between budgets below it, and out of its reserve
     MANAGE_ROLES = "manage_roles"  # in it
     ADMINISTER = "administer"  # periods, grants, adjustments
 
@@ -46,6 +50,10 @@ NEEDS = {
     Action.CANCEL_ANY: Kind.MANAGER,
     Action.PROPOSE_SHARES: Kind.MEMBER,
     Action.EDIT_SHARES: Kind.MANAGER,
+    Action.ASK: Kind.MEMBER,
+    Action.WITHDRAW_ANY: Kind.MANAGER,
+    Action.DECIDE_REQUESTS: Kind.MANAGER,
+    Action.TRANSFER: Kind.MANAGER,
     Action.MANAGE_ROLES: Kind.MANAGER,
     Action.ADMINISTER: Kind.ADMINISTRATOR,
 }
@@ -147,6 +155,56 @@ def get_budget_or_404(user: Person, path: str) -> Budget:
     if budget is None:
         raise Http404(NOT_HERE)
     return budget
+
+
+def holders(action: Action, budget: Budget) -> QuerySet[User]:
+    """Return who may do this to a budget by a role there or above it; superusers aside."""
+    names = budget.path.split("/")
+    above = ["/".join(names[: n + 1]) for n in range(len(names))]
+    kinds = [kind for kind in Kind if RANK[kind] >= RANK[NEEDS[action]]]
+    roles = Role.objects.filter(budget__path__in=above, kind__in=kinds)
+    if action in STRICTLY_BELOW:
+        roles = roles.exclude(~Q(kind=Kind.ADMINISTRATOR), budget__path=budget.path)
+    return User.objects.filter(is_active=True, pk__in=roles.values("user_id")).order_by("pk")
+
+
+def leads(budget: Budget) -> QuerySet[User]:
+    """Return who answers for a budget: the managers it has itself, else its members."""
+    roles = Role.objects.filter(budget=budget)
+    managers = roles.filter(kind__in=(Kind.MANAGER, Kind.ADMINISTRATOR))
+    own = managers if managers.exists() else roles.filter(kind=Kind.MEMBER)
+    return User.objects.filter(is_active=True, pk__in=own.values("user_id")).order_by("pk")
+
+
+def may_withdraw(held: Standing, user: Person, request: Request) -> bool:
+    """Say whether someone may withdraw a request: their own, or any as the budget's manager."""
+    path = request.budget.path
+    own = request.asked_by_id == user.pk and held.can(Action.ASK, path)
+    return own or held.can(Action.WITHDRAW_ANY, path)
+
+
+def get_request_or_404(user: Person, pk: int) -> Request:
+    """Return a request for a budget that the person may see; else Http404."""
+    seen = Request.objects.filter(visible_q(user, "budget__"))
+    related = ("budget__parent", "asked_by", "decided_by", "source", "change_set", "set_back")
+    found = seen.select_related(*related).filter(pk=pk).first()
+    if found is None:
+        raise Http404("There is no such request, or none that you may see.")
+    return found
+
+
+def own_notices(user: Person) -> QuerySet[Notice]:
+    """Return what one person was told, the newest first; nobody reads another's."""
+    own = Notice.objects.filter(user_id=user.pk) if user.is_authenticated else Notice.objects.none()
+    return own.select_related("budget").order_by("-pk")
+
+
+def get_notice_or_404(user: Person, pk: int) -> Notice:
+    """Return one of the person's own notices; else Http404."""
+    found = own_notices(user).filter(pk=pk).first()
+    if found is None:
+        raise Http404("There is no such notice, or it is somebody else's.")
+    return found
 
 
 def redacted(held: Standing, data: Any) -> Any:

@@ -6,18 +6,25 @@ other. E-mail is sent afterwards, by a worker: see `send_due`.
 
 import logging
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
+from smtplib import SMTPException
+from urllib.parse import urlsplit
 
 from celery import current_app
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.core.mail import EmailMessage, get_connection
+from django.core.mail.backends.base import BaseEmailBackend
 from django.db import transaction
+from django.db.models import F
 from kombu.exceptions import OperationalError
 
 from budgets.models import Budget, Notice
 from budgets.refusals import check_instant
 
 logger = logging.getLogger(__name__)
+# Minutes until an e-mail that failed is tried again; after the last one it is given up.
+WAITS = (1, 5, 30, 120, 720)
 
 
 def tell(
@@ -63,3 +70,66 @@ def _wake() -> None:
         current_app.send_task("allocator.tasks.send_notices", retry=False)
     except (OperationalError, OSError) as error:
         logger.warning("The broker did not take the notices (%s): beat will find them.", error)
+
+
+def mark_read(*, user: User, now: datetime, pk: int | None = None) -> int:
+    """Note that a person has read one of their notices, or all; return how many were unread."""
+    unread = Notice.objects.filter(user=user, read_at=None)
+    return (unread if pk is None else unread.filter(pk=pk)).update(read_at=now)
+
+
+def send_due(*, now: datetime) -> int:
+    """Send the e-mails that are due; return how many were sent.
+
+    Each is taken out of those due before it is sent, so that no two workers send it, nor one that
+    dies on the way and its successor: what was on its way then may be lost, but stands in the
+    application. One that the mail server refuses is due again later.
+    """
+    check_instant(now, "now")
+    connection = get_connection()
+    due = Notice.objects.filter(mail_due_at__lte=now).order_by("mail_due_at", "pk")
+    sent = sum(_send(pk, connection, now) for pk in list(due.values_list("pk", flat=True)))
+    connection.close()
+    return sent
+
+
+def _send(pk: int, connection: BaseEmailBackend, now: datetime) -> bool:
+    """Send one, unless somebody else does; say whether it was sent."""
+    row = Notice.objects.filter(pk=pk)
+    if not row.filter(mail_due_at__lte=now).update(
+        mail_due_at=None, mail_tries=F("mail_tries") + 1
+    ):
+        return False
+    notice = row.select_related("user", "budget").get()
+    if not (notice.user.is_active and notice.user.email):
+        return False
+    try:
+        connection.open()  # once for all of them
+        _message(notice, connection).send()
+    except (SMTPException, OSError) as error:
+        connection.close()
+        _try_later(notice, error, now)
+        return False
+    row.update(emailed_at=now)
+    return True
+
+
+def _message(notice: Notice, connection: BaseEmailBackend) -> EmailMessage:
+    """The same message whenever it is sent: servers know it again by its id."""
+    host = urlsplit(settings.SITE_URL).hostname or "localhost"
+    return EmailMessage(
+        subject=f"[Allotment] {notice.budget.path}: {notice.get_kind_display().lower()}",
+        body=f"{notice.text}\n\n{settings.SITE_URL}{notice.link}\n",
+        to=[notice.user.email],
+        connection=connection,
+        headers={"Message-ID": f"<notice-{notice.pk}@{host}>"},
+    )
+
+
+def _try_later(notice: Notice, error: Exception, now: datetime) -> None:
+    given_up = notice.mail_tries > len(WAITS)
+    what = "given up" if given_up else "tried again later"
+    logger.warning("E-mail of notice %s failed (%s): %s.", notice.pk, error, what)
+    if not given_up:
+        wait = timedelta(minutes=WAITS[notice.mail_tries - 1])
+        Notice.objects.filter(pk=notice.pk).update(mail_due_at=now + wait)

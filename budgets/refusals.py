@@ -6,6 +6,9 @@ from django.core.exceptions import ValidationError
 
 from budgets.models import Budget, ChangeSet
 
+AMOUNT_MAX = 10**17  # milli-GPU-seconds: a hundred sums of it still fit the database's integer
+CREDIT = 3_600_000  # milli-GPU-seconds: one GPU-hour at rate 1000 per mille
+
 
 class Refused(ValidationError):
     """A rule of the tree says no; the sentence says what to change. Keyed by field."""
@@ -37,6 +40,13 @@ def percent(thousandths: int) -> str:
     sign = "-" if thousandths < 0 else ""
     whole, rest = divmod(abs(thousandths), 1000)
     return f"{sign}{whole}.{rest:03d} %"
+
+
+def credits(amount_mgpus: int) -> str:
+    """Return an amount as people read it, in credits with two decimals: '1,234.50'."""
+    sign = "-" if amount_mgpus < 0 else ""
+    hundredths = (abs(amount_mgpus) * 100 + CREDIT // 2) // CREDIT
+    return f"{sign}{hundredths // 100:,}.{hundredths % 100:02d}"
 
 
 def check_instant(at: datetime, field: str) -> None:

@@ -226,6 +226,16 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": 5.0,
         "options": {"expires": 5},
     },
+    "keep_requests": {
+        "task": "allocator.tasks.keep_requests",
+        "schedule": 60.0,
+        "options": {"expires": 60},
+    },
+    "send_notices": {
+        "task": "allocator.tasks.send_notices",
+        "schedule": 60.0,
+        "options": {"expires": 60},
+    },
 }
 if FULL_PLAN_MINUTES:
     CELERY_BEAT_SCHEDULE["plan_ahead"] = {

@@ -8,6 +8,8 @@ from django.db import transaction
 
 from budgets.models import Budget, Period
 from budgets.periods import active
+from budgets.refusals import AMOUNT_MAX
+from budgets.refusals import credits as credits
 from ledger.entries import write
 from ledger.figures import Accounts, accounts
 from ledger.instants import LedgerError, iso, whole
@@ -15,15 +17,6 @@ from ledger.lock import lock_ledger
 from ledger.models import Entry
 
 NOTE_MAX, KEY_MAX = 300, 120
-AMOUNT_MAX = 10**17  # a hundred sums of it still fit the database's integer
-CREDIT = 3_600_000  # milli-GPU-seconds: one GPU-hour at rate 1000 per mille
-
-
-def credits(amount_mgpus: int) -> str:
-    """Return an amount as people read it, in credits with two decimals: '1,234.50'."""
-    sign = "-" if amount_mgpus < 0 else ""
-    hundredths = (abs(amount_mgpus) * 100 + CREDIT // 2) // CREDIT
-    return f"{sign}{hundredths // 100:,}.{hundredths % 100:02d}"
 
 
 @transaction.atomic

@@ -4,8 +4,21 @@ import pytest
 from django.contrib.auth.models import AnonymousUser
 from django.http import Http404
 
-from budgets.access import Action, can, get_budget_or_404, standing, visible, visible_q
-from budgets.models import Budget, Role
+from budgets.access import (
+    Action,
+    can,
+    get_budget_or_404,
+    get_notice_or_404,
+    get_request_or_404,
+    holders,
+    leads,
+    may_withdraw,
+    own_notices,
+    standing,
+    visible,
+    visible_q,
+)
+from budgets.models import Budget, Notice, Role
 from tests import factories as make
 from workloads.models import Job
 
@@ -22,8 +35,8 @@ PLACES = {
 }
 A = Action
 VIEWS = {A.VIEW}
-WORKS = VIEWS | {A.SUBMIT, A.CANCEL_OWN, A.PROPOSE_SHARES}
-MANAGES = WORKS | {A.CANCEL_ANY, A.EDIT_SHARES}
+WORKS = VIEWS | {A.SUBMIT, A.CANCEL_OWN, A.PROPOSE_SHARES, A.ASK}
+MANAGES = WORKS | {A.CANCEL_ANY, A.EDIT_SHARES, A.WITHDRAW_ANY, A.DECIDE_REQUESTS, A.TRANSFER}
 ALL = set(Action)
 TABLE = {
     # role: (in its own node, below it); nothing anywhere else
@@ -100,6 +113,66 @@ def test_what_is_not_visible_is_not_there(cast, path):
 def test_what_is_visible_is_found(cast, tree):
     assert get_budget_or_404(cast["viewer"], "orlo/science/petrel") == tree["orlo/science/petrel"]
     assert {budget.path for budget in visible(cast["viewer"])} == {"orlo/science/petrel"}
+
+
+@pytest.mark.parametrize("action", Action)
+@pytest.mark.parametrize("place", PLACES)
+def test_holders_are_those_who_can(cast, tree, action, place):
+    budget = tree[PLACES[place]]
+    people = {user for user in cast.values() if not user.is_superuser}
+    assert set(holders(action, budget)) == {user for user in people if can(user, action, budget)}
+
+
+def test_a_budget_is_led_by_its_own_managers_or_else_its_members(cast, tree):
+    assert set(leads(tree["orlo/science"])) == {cast["manager"]}
+    assert set(leads(tree["orlo/science/petrel"])) == {cast["member"], cast["colleague"]}
+    assert not leads(tree["orlo/science/auk"]).exists()
+
+
+@pytest.mark.parametrize(
+    ("who", "own", "theirs"),
+    [
+        ("member", True, False),
+        ("viewer", False, False),
+        ("manager", True, True),
+        ("admin", True, True),
+        ("root", True, True),
+        ("stranger", False, False),
+        ("nobody", False, False),
+    ],
+)
+def test_one_withdraws_ones_own_requests_and_managers_any(cast, tree, who, own, theirs):
+    petrel, user = tree["orlo/science/petrel"], cast[who]
+    mine = make.make_request(petrel, asked_by=user)
+    others = make.make_request(petrel, asked_by=cast["colleague"], unit="credits")
+    assert may_withdraw(standing(user), user, mine) is own
+    assert may_withdraw(standing(user), user, others) is theirs
+
+
+PETREL_PEOPLE = {"root", "admin", "manager", "member", "colleague", "viewer"}
+
+
+def test_a_request_is_there_for_whoever_sees_its_budget(cast, tree):
+    made = make.make_request(tree["orlo/science/petrel"])
+    for who, user in cast.items():
+        if who in PETREL_PEOPLE:
+            assert get_request_or_404(user, made.pk) == made
+        else:
+            with pytest.raises(Http404, match="no such request"):
+                get_request_or_404(user, made.pk)
+
+
+def test_a_notice_is_there_for_the_one_who_was_told(cast, tree):
+    make.tell(cast["member"], tree["orlo/science/petrel"])
+    told = Notice.objects.get()
+    for who, user in cast.items():
+        if who == "member":
+            assert get_notice_or_404(user, told.pk) == told
+        else:
+            assert not own_notices(user).exists()
+            with pytest.raises(Http404, match="somebody else's"):
+                get_notice_or_404(user, told.pk)
+    assert not own_notices(AnonymousUser()).exists()
 
 
 def test_rows_are_filtered_by_their_budget(cast, tree):

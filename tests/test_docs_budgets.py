@@ -12,7 +12,10 @@ from budgets import access, services, shares
 from budgets.models import Budget
 from budgets.structure import SLUG
 from config import urls
+from ledger import reports
+from ledger import services as ledger
 from tests import factories as make
+from tests.ledger_world import CREDIT, give, give_alone
 from workloads.api.inputs import JobIn
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -24,12 +27,19 @@ MODELS = [
     for model in apps.get_app_config(app).get_models()
     if not model.__name__.startswith("Simulated")  # the simulator's own memory
 ]
+
+
+def _said(value: object, label: object) -> str:
+    """A choice as people read it: numbers by what they are called."""
+    return str(label).lower() if isinstance(value, int) else str(value).replace("_", " ")
+
+
 CHOICES = sorted(
     {
-        (f"{model.__name__}.{field.name}", str(value).replace("_", " "))
+        (f"{model.__name__}.{field.name}", _said(value, label))
         for model in MODELS
         for field in model._meta.get_fields()
-        for value, _ in getattr(field, "choices", None) or ()
+        for value, label in getattr(field, "choices", None) or ()
     }
 )
 
@@ -94,6 +104,34 @@ def _accepts(root: Budget, vector: dict[Budget, int]) -> bool:
     except services.Refused:
         return False
     return True
+
+
+@pytest.mark.django_db
+def test_what_the_page_says_goes_back_is_what_does():
+    table = [row for row in rows("budgets.md", 5) if re.fullmatch(r"\d+, \d+", row[0])]
+    assert len(table) == 4
+    tree, period, someone = make.make_tree(), make.make_period(), make.someone()
+    for number, row in enumerate(table):
+        before, *amounts = row
+        granted, claimed = (int(cell) for cell in before.split(","))
+        given, claimed_then, back, then_granted = (int(cell) for cell in amounts)
+        budget = make.make_budget(f"b{number}", parent=tree["orlo/science"])
+        beside = make.make_budget(f"c{number}", parent=tree["orlo/science"])
+        children = {child: 0 for child in (budget, beside)}
+        make.make_shares(tree["orlo/science"], children)
+        give(tree["orlo/science"], 100, period)
+        give_alone(budget, granted, period)
+        give_alone(beside, 10, period)
+        ledger.place_hold(job=make.make_job(budget), amount_mgpus=claimed * CREDIT, now=make.T0)
+        until = make.T0 + make.HOUR
+        asked = make.make_request(budget, unit="credits", asked=given * CREDIT, until=until)
+        ledger.grant_request(request=asked, source=beside, by=someone, now=make.T0)
+        more = (claimed_then - claimed) * CREDIT
+        ledger.place_hold(job=make.make_job(budget), amount_mgpus=more, now=make.T0)
+        ledger.end_due(now=until)
+        found = reports.figures(period=period, now=until)
+        assert found[budget.pk].granted_mgpus == then_granted * CREDIT
+        assert found[beside.pk].granted_mgpus == (10 - given + back) * CREDIT
 
 
 def test_the_roles_of_the_page_may_do_what_it_says():

@@ -1,0 +1,218 @@
+"""Requests for more: asked, withdrawn, expired. Deciding on them is `ledger.requests`.
+
+Callers ask `budgets.access` first whether someone may; here is what may be asked for at all.
+"""
+
+from datetime import datetime
+
+from django.contrib.auth.models import User
+from django.db import IntegrityError, transaction
+
+from budgets import notices, shares
+from budgets.access import Action, holders
+from budgets.models import WHOLE, Budget, Notice, Request
+from budgets.refusals import AMOUNT_MAX, Refused, check_instant, credits, percent
+
+Status, Unit = Request.Status, Request.Unit
+REASON_MAX = 2000
+
+
+class AskedAlready(Refused):
+    """There is an open request for the same: `open` is that one."""
+
+    def __init__(self, found: Request) -> None:
+        self.open = found
+        super().__init__(
+            "asked",
+            f"Request {found.pk} of {found.asked_by.get_username()} asks for {quantity(found)} for "
+            f"{found.budget.path} already: wait for its answer, or withdraw it and ask again.",
+        )
+
+
+def ask(
+    *,
+    budget: Budget,
+    unit: str,
+    asked: int,
+    reason: str,
+    until: datetime | None = None,
+    by: User,
+    now: datetime,
+) -> Request:
+    """Ask for more for a budget, and tell those who may decide.
+
+    `asked` is in thousandths of a percent of the parent, or in milli-GPU-seconds, as `unit` says;
+    `until` is when it is no longer needed, None: never. Raises Refused for the root, a budget that
+    is not active, a share that would pass 100 %, an `until` that has passed; AskedAlready.
+    """
+    check_instant(now, "now")
+    _check_date(until, now)
+    reason = checked_reason(reason, "why more is needed")
+    _check_amount(budget, unit, asked, now)
+    with transaction.atomic():
+        try:
+            with transaction.atomic():
+                made = Request.objects.create(
+                    budget=budget,
+                    unit=unit,
+                    asked=asked,
+                    reason=reason,
+                    until=until,
+                    asked_by=by,
+                    created_at=now,
+                )
+        except IntegrityError:
+            raise AskedAlready(_open(budget, unit)) from None
+        _tell_deciders(made, now)
+    return made
+
+
+def withdraw(*, request: Request, by: User, now: datetime) -> Request:
+    """Take an open request back; refused, with the decision, once there is one."""
+    check_instant(now, "now")
+    with transaction.atomic():
+        found = lock_open(request)
+        _close(found, Status.WITHDRAWN, by=by, now=now)
+        what = f"{quantity(found)} for {found.budget.path}"
+        text = f"{by.get_username()} withdrew the request for {what}."
+        _tell(found, [*_deciders(found.budget), found.asked_by], Notice.Kind.WITHDRAWN, text, now)
+    return found
+
+
+def expire_due(*, now: datetime) -> list[Request]:
+    """Expire the open requests whose date has passed or whose budget is archived."""
+    check_instant(now, "now")
+    active = shares.tree(at=now)
+    rows = Request.objects.filter(status=Status.OPEN).order_by("pk")
+    due = [
+        pk
+        for pk, budget_id, until in rows.values_list("pk", "budget_id", "until")
+        if budget_id not in active or (until is not None and until <= now)
+    ]
+    return [one for pk in due if (one := _expire(pk, now)) is not None]
+
+
+@transaction.atomic
+def _expire(pk: int, now: datetime) -> Request | None:
+    """Expire one, unless it was decided meanwhile; for ever the same answer."""
+    found = Request.objects.select_for_update(of=("self",)).filter(pk=pk).first()
+    if found is None or found.status != Status.OPEN:
+        return None
+    _close(found, Status.EXPIRED, by=None, now=now)
+    passed = found.until is not None and found.until <= now
+    why = "its date has passed" if passed else "the budget is archived"
+    text = f"The request for {quantity(found)} for {found.budget.path} expired: {why}."
+    _tell(found, [found.asked_by], Notice.Kind.EXPIRED, text, now)
+    return found
+
+
+# --- Shared with ledger.requests -----------------------------------------------------------------
+
+
+def lock_open(request: Request) -> Request:
+    """Lock an open request until the transaction ends; refuse one that was decided meanwhile."""
+    found = Request.objects.select_for_update(of=("self",)).get(pk=request.pk)
+    if found.status != Status.OPEN:
+        raise Refused("status", _not_open(found))
+    return found
+
+
+def quantity(request: Request, amount: int | None = None) -> str:
+    """Return what is asked for (or another amount of the same) in words: '5.000 % of orlo'."""
+    amount = request.asked if amount is None else amount
+    if request.unit == Unit.CREDITS:
+        return f"{credits(amount)} credits"
+    parent = request.budget.path.rpartition("/")[0]
+    return f"{percent(amount)} of {parent}"
+
+
+def checked_reason(reason: str, what: str) -> str:
+    """Return a reason without blanks around it; refuse none, and one that is too long."""
+    if not reason.strip():
+        raise Refused("reason", f"Say {what}.")
+    if len(reason) > REASON_MAX or "\0" in reason:
+        raise Refused("reason", f"Give a reason of at most {REASON_MAX} plain characters.")
+    return reason.strip()
+
+
+def link(request: Request) -> str:
+    """Return the address of its page."""
+    return f"/requests/{request.pk}"
+
+
+def _check_date(until: datetime | None, now: datetime) -> None:
+    if until is None:
+        return
+    check_instant(until, "until")
+    if until <= now:
+        raise Refused("until", "That date has passed: give a later one, or none for good.")
+
+
+def _check_amount(budget: Budget, unit: str, asked: int, now: datetime) -> None:
+    if unit not in Unit.values:
+        raise Refused("unit", f"{unit!r} is no unit: ask for {' or '.join(Unit.values)}.")
+    if budget.parent is None:
+        raise Refused("budget", f"{budget.path} is the root of the tree: nobody has more to give.")
+    share = shares.share_of(budget, now)
+    if share is None:
+        raise Refused("budget", f"{budget.path} is archived: re-activate it first.")
+    if asked <= 0:
+        raise Refused("asked", "Ask for more than nothing.")
+    if unit == Unit.PERCENT and share + asked > WHOLE:
+        raise Refused(
+            "asked",
+            f"{budget.path} has {percent(share)} of {budget.parent.path}: ask for at most "
+            f"{percent(WHOLE - share)} more.",
+        )
+    if unit == Unit.CREDITS and asked > AMOUNT_MAX:
+        raise Refused("asked", f"Ask for at most {credits(AMOUNT_MAX)} credits.")
+
+
+def _open(budget: Budget, unit: str) -> Request:
+    rows = Request.objects.select_related("asked_by", "budget")
+    return rows.get(budget=budget, unit=unit, status=Status.OPEN)
+
+
+def _close(found: Request, status: str, *, by: User | None, now: datetime) -> None:
+    found.status, found.decided_by, found.decided_at = status, by, now
+    found.save(update_fields=["status", "decided_by", "decided_at"])
+
+
+def _not_open(found: Request) -> str:
+    word = found.get_status_display().lower()
+    if found.decided_by is None or found.decided_at is None:
+        return f"Request {found.pk} is {word}: ask again."
+    return (
+        f"{found.decided_by.get_username()} decided first: request {found.pk} was {word} on "
+        f"{found.decided_at:%d %b %Y at %H:%M} UTC."
+    )
+
+
+def _deciders(budget: Budget) -> list[User]:
+    """Who may decide; where no role says so, the superusers, who may do everything."""
+    assert budget.parent is not None, "nobody asks for more for the root"
+    found = list(holders(Action.DECIDE_REQUESTS, budget.parent))
+    return found or list(User.objects.filter(is_active=True, is_superuser=True))
+
+
+def _tell_deciders(made: Request, now: datetime) -> None:
+    until = f" until {made.until:%d %b %Y %H:%M} UTC" if made.until else ""
+    text = (
+        f"{made.asked_by.get_username()} asks for {quantity(made)} for {made.budget.path}{until}: "
+        f"{made.reason}"
+    )
+    _tell(made, _deciders(made.budget), Notice.Kind.ASKED, text, now)
+
+
+def _tell(request: Request, users: list[User], kind: str, text: str, now: datetime) -> None:
+    """Tell it to all but whoever did it."""
+    doer = request.asked_by_id if kind == Notice.Kind.ASKED else request.decided_by_id
+    notices.tell(
+        users=[user for user in users if user.pk != doer],
+        budget=request.budget,
+        kind=kind,
+        text=text,
+        link=link(request),
+        key=f"request:{request.pk}:{kind}",
+        now=now,
+    )

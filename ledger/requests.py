@@ -1,0 +1,293 @@
+"""Deciding on requests, and ending what was given for a time.
+
+A decision and what it writes (transfer entries, or change sets with the grants they move) are one
+transaction, under a lock on the request: of two managers at once one decides, and the other is
+told who did. Callers ask `budgets.access` first whether someone may, at `place_of_decision`.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from budgets import notices, shares
+from budgets.access import Action, holders, leads
+from budgets.models import Budget, Notice, Request
+from budgets.periods import active
+from budgets.raising import raise_share
+from budgets.refusals import Refused, credits
+from budgets.requests import checked_reason, link, lock_open, quantity
+from ledger.figures import Accounts, accounts
+from ledger.grants import NOTE_MAX, transfer
+from ledger.instants import whole
+from ledger.lock import lock_ledger
+from ledger.periods import apply_change_set
+
+Status, Unit, Decision = Request.Status, Request.Unit, Request.Decision
+
+
+def place_of_decision(request: Request, source: Budget) -> Budget:
+    """Return the budget whose managers may give this: the ancestor, or the siblings' parent.
+
+    Raises Refused where the source is neither; a share comes from the parent or a sibling alone.
+    """
+    parent = _parent(request)
+    if source.parent_id == parent.pk and source.pk != request.budget_id:
+        return parent
+    above = f"{request.budget.path}/".startswith(f"{source.path}/")
+    if above and source.pk != request.budget_id:
+        if request.unit == Unit.PERCENT and source.pk != parent.pk:
+            raise Refused("source", f"A share of {parent.path} comes from it or a sibling.")
+        return source
+    raise Refused(
+        "source",
+        f"{source.path} is neither above {request.budget.path} nor beside it: choose an ancestor's "
+        "reserve, or a sibling.",
+    )
+
+
+def place_of_transfer(source: Budget, target: Budget) -> Budget:
+    """Return the budget whose managers may move credits: where the two meet in the tree."""
+    meet = [one for one in _above(source) if f"{target.path}/".startswith(f"{one.path}/")]
+    if not meet:
+        raise Refused("to", f"{source.path} and {target.path} are in different organisations.")
+    return meet[0]
+
+
+@transaction.atomic
+def grant_request(
+    *,
+    request: Request,
+    source: Budget,
+    given: int | None = None,
+    answer: str = "",
+    by: User,
+    now: datetime,
+    base_version: int | None = None,
+) -> Request:
+    """Grant an open request out of an ancestor's reserve, or out of a sibling.
+
+    `given` is in the request's unit and at most what was asked for, which it is if left out;
+    `answer` is the reason, else the request's own stands beside what is written. Credits move by a
+    transfer, a share by a change set on the newest version (`base_version`, if given, must be
+    it). Raises Refused, StaleBase or LedgerError; then nothing is written.
+    """
+    now = whole(now, "now")
+    found = lock_open(request)
+    place_of_decision(found, source)
+    given = found.asked if given is None else given
+    _check_given(found, source, given, now)
+    why = checked_reason(answer, "why") if answer.strip() else ""
+    note = f"request {found.pk}: {why or found.reason}"
+    if found.unit == Unit.CREDITS:
+        _move(found, source, found.budget, given, by, note, "", now)
+    else:
+        _raise_share(found, source, given, by, note, base_version, now)
+    sibling = source.parent_id == found.budget.parent_id
+    found.decision = Decision.SIBLING if sibling else Decision.RESERVE
+    found.source, found.given = source, given
+    _decide(found, Status.GRANTED, why, by, now)
+    _tell_granted(found, now)
+    return found
+
+
+@transaction.atomic
+def decline_request(*, request: Request, answer: str, by: User, now: datetime) -> Request:
+    """Decline an open request, with a reason."""
+    now = whole(now, "now")
+    why = checked_reason(answer, "why not: who asked will read it")
+    found = lock_open(request)
+    _decide(found, Status.DECLINED, why, by, now)
+    what = f"{quantity(found)} for {found.budget.path}"
+    _tell_asker(found, f"{by.get_username()} declined {what}: {why}", now)
+    return found
+
+
+def end_due(*, now: datetime) -> list[Request]:
+    """End what was given until an instant that has come.
+
+    Of credits what is left goes back to where it came from: at most what was given, and no more
+    than is neither spent nor set aside. A share is set back by the change set that was scheduled
+    with the grant; where a later one stood in for it, its managers are told.
+    """
+    now = whole(now, "now")
+    rows = Request.objects.filter(status=Status.GRANTED, until__lte=now, ended_at=None)
+    due = rows.order_by("until", "pk").values_list("pk", flat=True)
+    return [one for pk in list(due) if (one := _end(pk, now)) is not None]
+
+
+@transaction.atomic
+def _end(pk: int, now: datetime) -> Request | None:
+    found = Request.objects.select_for_update(of=("self",)).get(pk=pk)
+    if found.ended_at is not None:
+        return None
+    found.ended_at = now
+    found.save(update_fields=["ended_at"])
+    if found.unit == Unit.CREDITS:
+        told = _lapse(found, now)
+    elif _was_set_back(found):
+        told = f"{quantity(found, found.given)} for {found.budget.path} has been set back."
+    else:
+        told = (
+            f"{quantity(found, found.given)} for {found.budget.path} was to be set back, but a "
+            "later change set stood in for that: look at its shares."
+        )
+    people = [*holders(Action.DECIDE_REQUESTS, _parent(found)), found.asked_by]
+    _tell(found, people, Notice.Kind.ENDED, told, now)
+    return found
+
+
+def _lapse(found: Request, now: datetime) -> str:
+    """Give back what is left of credits; what goes back is said."""
+    assert found.source is not None, "what was granted came from somewhere"
+    assert found.given is not None, "what was granted is an amount"
+    assert found.decided_by is not None, "somebody granted it"
+    period = active(now)
+    if period is None or found.decided_at is None or found.decided_at < period.starts_at:
+        return f"{quantity(found, found.given)} for {found.budget.path} ended with their period."
+    lock_ledger()
+    to = _still_there(found.source, now)
+    left = min(found.given, _free_between(accounts(period=period, at=now), found.budget, to))
+    if left > 0:
+        note = f"request {found.pk}: given until {found.until:%Y-%m-%d %H:%M} UTC"
+        _move(found, found.budget, to, left, found.decided_by, note, ":back", now)
+    return (
+        f"Of {quantity(found, found.given)} for {found.budget.path}, {credits(max(0, left))} were "
+        f"left and went back to {to.path}."
+    )
+
+
+def _free_between(found: Accounts, budget: Budget, to: Budget) -> int:
+    """Return what may leave a budget towards another: the least on the way up to where they meet.
+
+    An ancestor takes back even what its own claims leave too little for.
+    """
+    meet = set(found.tree.chain(to.pk, found.at))
+    way = [node for node in found.tree.chain(budget.pk, found.at) if node not in meet]
+    return min((found.free(node) for node in way), default=0)
+
+
+def _still_there(source: Budget, now: datetime) -> Budget:
+    """Return the source, or the nearest budget above it that is active."""
+    nodes = shares.tree(at=now)
+    while source.pk not in nodes and source.parent is not None:
+        source = source.parent
+    return source
+
+
+def _was_set_back(found: Request) -> bool:
+    """Whether shares of the parent changed at the instant at which this was to end."""
+    assert found.until is not None, "what ends has an end"
+    held = shares.in_force(_parent(found), at=found.until)
+    return held is not None and held.effective_at == found.until
+
+
+def _check_given(found: Request, source: Budget, given: int, now: datetime) -> None:
+    if found.until is not None and found.until <= now:
+        raise Refused("status", f"Request {found.pk} was for a time that has passed: decline it.")
+    nodes = shares.tree(at=now)
+    for one in (found.budget, source):
+        if one.pk not in nodes:
+            raise Refused("source", f"{one.path} is archived: re-activate it first.")
+    if not 0 < given <= found.asked:
+        raise Refused("given", f"Give more than nothing and at most {quantity(found)}.")
+
+
+def _move(
+    found: Request,
+    source: Budget,
+    target: Budget,
+    amount: int,
+    by: User,
+    note: str,
+    which: str,
+    now: datetime,
+) -> None:
+    transfer(
+        source=source,
+        target=target,
+        amount_mgpus=amount,
+        author=by,
+        note=note[:NOTE_MAX],
+        key=f"request:{found.pk}{which}",
+        now=now,
+    )
+
+
+def _raise_share(
+    found: Request,
+    source: Budget,
+    given: int,
+    by: User,
+    note: str,
+    base_version: int | None,
+    now: datetime,
+) -> None:
+    made = raise_share(
+        budget=found.budget,
+        by=given,
+        source=source,
+        until=found.until,
+        reason=note,
+        author=by,
+        now=now,
+        base_version=base_version,
+    )
+    apply_change_set(change_set=made.now, now=now)
+    found.change_set, found.set_back = made.now, made.back
+
+
+def _decide(found: Request, status: str, answer: str, by: User, now: datetime) -> None:
+    found.status, found.answer = status, answer
+    found.decided_by, found.decided_at = by, now
+    found.save()
+
+
+def _tell_granted(found: Request, now: datetime) -> None:
+    assert found.decided_by is not None, "a decision has an author"
+    assert found.source is not None, "what was granted came from somewhere"
+    who, what = found.decided_by.get_username(), quantity(found, found.given)
+    until = f" until {found.until:%d %b %Y %H:%M} UTC" if found.until else ""
+    said = f": {found.answer}" if found.answer else "."
+    given = f"{who} granted {what} for {found.budget.path} out of {found.source.path}{until}{said}"
+    _tell_asker(found, given, now)
+    if found.decision == Decision.SIBLING:
+        text = f"{who} moved {what} from {found.source.path} to {found.budget.path}{until}{said}"
+        _tell(found, list(leads(found.source)), Notice.Kind.TRANSFERRED, text, now, found.source)
+
+
+def _tell_asker(found: Request, text: str, now: datetime) -> None:
+    _tell(found, [found.asked_by], Notice.Kind.DECIDED, text, now)
+
+
+def _tell(
+    found: Request,
+    people: list[User],
+    kind: str,
+    text: str,
+    now: datetime,
+    about: Budget | None = None,
+) -> None:
+    notices.tell(
+        users=people,
+        budget=about or found.budget,
+        kind=kind,
+        text=text,
+        key=f"request:{found.pk}:{kind}",
+        link=link(found) if about is None else "",
+        now=now,
+    )
+
+
+def _above(budget: Budget) -> Iterator[Budget]:
+    """Yield a budget and what stands above it."""
+    node: Budget | None = budget
+    while node is not None:
+        yield node
+        node = node.parent
+
+
+def _parent(found: Request) -> Budget:
+    assert found.budget.parent is not None, "nobody asks for more for the root"
+    return found.budget.parent
