@@ -150,7 +150,10 @@ class Period(models.Model):
     ends_at = models.DateTimeField()
     time_zone = models.CharField(max_length=64, default="UTC")
     status = models.CharField(max_length=10, choices=Status, default=Status.DRAFT)
-    carry_over_cap = models.PositiveIntegerField(default=0)  # thousandths of a percent of unspent
+    # Thousandths of a percent of the unspent grant of the period before, and the most of it that
+    # the whole organisation takes along.
+    carry_over_cap = models.PositiveIntegerField(default=0)
+    carry_over_max_mgpus = models.PositiveBigIntegerField(null=True, blank=True)
 
     class Meta:
         ordering = ("starts_at",)

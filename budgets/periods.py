@@ -15,6 +15,7 @@ from clusters.models import Node, Pool, PoolRate
 
 Status = Period.Status
 NAME_MAX = 100
+MOST_MGPUS = 10**17  # a hundred sums of it still fit the database's integer
 
 
 def draft_period(
@@ -24,14 +25,16 @@ def draft_period(
     ends_at: datetime,
     time_zone: str = "UTC",
     carry_over_cap: int = 0,
+    carry_over_max_mgpus: int | None = None,
     capacity: Mapping[Pool, int] | None = None,
     now: datetime,
 ) -> Period:
     """Draft a period [starts_at, ends_at) with the GPU-seconds each pool is planned to have.
 
     Without `capacity` it is the inventory's: GPUs × seconds in which their nodes are active.
-    `carry_over_cap` is how much of the unspent grant goes on into the next period, in thousandths
-    of a percent. `budgets.calendars` makes instants of local dates.
+    `carry_over_cap` is how much of what the period before left unspent goes on into this one, in
+    thousandths of a percent; `carry_over_max_mgpus` the most of it for the whole organisation.
+    `budgets.calendars` makes instants of local dates.
     """
     check_instant(now, "now")
     period = Period(
@@ -40,6 +43,7 @@ def draft_period(
         ends_at=ends_at,
         time_zone=time_zone,
         carry_over_cap=carry_over_cap,
+        carry_over_max_mgpus=carry_over_max_mgpus,
     )
     _check(period)
     with transaction.atomic():
@@ -225,4 +229,14 @@ def _check(period: Period) -> None:
         raise Refused("ends_at", "The period must end after its start.")
     if not 0 <= period.carry_over_cap <= WHOLE:
         raise Refused("carry_over_cap", "Carry over 0 to 100,000 thousandths of a percent.")
+    _check_most(period.carry_over_max_mgpus, period.carry_over_cap)
     calendars.zone(period.time_zone)
+
+
+def _check_most(most: int | None, cap: int) -> None:
+    if most is None:
+        return
+    if not 0 < most <= MOST_MGPUS:
+        raise Refused("carry_over_max_mgpus", f"Carry over at most 1 to {MOST_MGPUS:,} mGPU-s.")
+    if not cap:
+        raise Refused("carry_over_max_mgpus", "Give a percent too: of 0 % nothing is carried over.")

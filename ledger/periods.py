@@ -11,8 +11,9 @@ from django.db import transaction
 from django.db.models import Sum
 
 from budgets import shares
-from budgets.models import WHOLE, ChangeSet, Period, PlannedCapacity
+from budgets.models import ChangeSet, Period, PlannedCapacity
 from budgets.periods import active
+from ledger.carry_over import carried
 from ledger.entries import Attempt, hold_entry, write
 from ledger.figures import accounts, all_open_holds, closed_until
 from ledger.holds import release_all
@@ -190,16 +191,13 @@ def _grants(period: Period, author: User | None, now: datetime) -> Iterator[Entr
 def _carry_over(
     period: Period, previous: Period | None, author: User | None, now: datetime
 ) -> Iterator[Entry]:
-    """Yield a capped part of what each budget, subtree included, left unspent: never decayed."""
+    """Yield what each budget takes along from the period before."""
     if previous is None or not period.carry_over_cap:
         return
     _refuse_uncharged(previous)
-    found = accounts(period=previous, at=previous.ends_at - SECOND)
-    for budget_id in found.tree:
-        unspent = max(0, found.granted[budget_id] - found.settled[budget_id])
-        if amount := unspent * period.carry_over_cap // WHOLE:
-            key = f"carry:{period.pk}:{budget_id}"
-            yield _entry(Kind.CARRY, budget_id, period, amount, key, author, now)
+    for budget_id, amount in carried(period=period, previous=previous).items():
+        key = f"carry:{period.pk}:{budget_id}"
+        yield _entry(Kind.CARRY, budget_id, period, amount, key, author, now)
 
 
 def _refuse_uncharged(period: Period) -> None:

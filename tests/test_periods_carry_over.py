@@ -1,0 +1,97 @@
+"""Carry-over: none, a percent, or one up to so much; undecayed, and never for overspending."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from budgets import periods
+from budgets.models import WHOLE, Period
+from budgets.refusals import Refused
+from ledger import services
+from ledger.carry_over import capped
+from ledger.models import Entry
+from tests.factories import HOUR, T0, T1, make_period, make_pool, make_user
+from tests.ledger_world import CREDIT, give
+
+BORDER = T0 + 100 * HOUR
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("spent_at", [T0, BORDER - timedelta(seconds=1)])
+@pytest.mark.parametrize(
+    ("policy", "credits"),
+    [
+        ({}, {}),
+        ({"carry_over_cap": 50_000}, {"orlo": 45, "petrel": 45, "science": 45}),
+        (
+            {"carry_over_cap": 50_000, "carry_over_max_mgpus": 30 * CREDIT},
+            {"orlo": 30, "petrel": 30, "science": 30},
+        ),
+        (
+            {"carry_over_cap": 50_000, "carry_over_max_mgpus": 46 * CREDIT},
+            {"orlo": 45, "petrel": 45, "science": 45},
+        ),
+    ],
+)
+def test_each_policy_gives_the_same_whenever_it_was_spent(
+    tree: Any, policy: dict[str, int], credits: dict[str, int], spent_at: Any
+) -> None:
+    one = make_period("one", ends_at=BORDER)
+    give(tree["orlo/science/petrel"], 100, one)
+    services.adjust(
+        budget=tree["orlo/science/petrel"], amount_mgpus=10 * CREDIT, author=make_user(), note="x",
+        key="x", now=spent_at,
+    )  # fmt: skip
+    two = make_period(
+        "two", starts_at=BORDER, ends_at=T1, status="approved", capacity={make_pool(): 1}, **policy
+    )
+    services.start_period(period=two, at=BORDER)
+    rows = Entry.objects.filter(kind="carry", period=two).order_by("budget__slug")
+    found = {
+        slug: amount / CREDIT for slug, amount in rows.values_list("budget__slug", "amount_mgpus")
+    }
+    assert found == credits
+
+
+@given(
+    st.lists(st.integers(0, 10**9), min_size=1, max_size=6),
+    st.integers(1, WHOLE),
+    st.one_of(st.none(), st.integers(1, 10**9)),
+)
+def test_nobody_carries_more_than_the_percent_and_all_together_no_more_than_the_most(
+    leaves: list[int], cap: int, most: int | None
+) -> None:
+    unspent = dict(enumerate([sum(leaves), *leaves]))
+    found = capped(unspent, dict.fromkeys(unspent, 0), cap=cap, most=most)
+    for budget, left in unspent.items():
+        assert 0 <= found.get(budget, 0) <= left * cap // WHOLE
+    below = sum(found.get(budget, 0) for budget in unspent if budget)
+    assert below <= found.get(0, 0)
+    if most is not None:
+        assert found.get(0, 0) <= most
+    if most is None or most >= sum(leaves) * cap // WHOLE + 1:
+        assert found.get(0, 0) == sum(leaves) * cap // WHOLE
+
+
+def test_an_organisation_that_overspent_carries_nothing_whatever_is_left_below() -> None:
+    unspent, roots = {1: 0, 2: 50}, {1: 1, 2: 1}
+    assert capped(unspent, roots, cap=50_000, most=10) == {2: 25}  # under 1, nothing is spendable
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        ({"carry_over_cap": 100_001}, "0 to 100,000"),
+        ({"carry_over_max_mgpus": 5}, "Give a percent too"),
+        ({"carry_over_cap": 1, "carry_over_max_mgpus": 0}, "at most 1 to 100,000,000,000,000,000"),
+        ({"carry_over_cap": 1, "carry_over_max_mgpus": 10**17 + 1}, "at most 1 to"),
+    ],
+)
+def test_a_policy_that_makes_no_sense_is_refused(policy: dict[str, int], words: str) -> None:
+    with pytest.raises(Refused, match=words):
+        periods.draft_period(name="x", starts_at=T0, ends_at=T1, now=T0, **policy)  # type: ignore[arg-type]
+    assert not Period.objects.exists()
