@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from fractions import Fraction
+from itertools import pairwise
 
 from django.conf import settings
 
@@ -11,6 +12,8 @@ from allocator.core.problem import BudgetNode
 from budgets import shares
 from clusters import services as clusters
 from ledger import reports
+from ledger.decay import ONE, Decay
+from ledger.instants import from_seconds, to_seconds
 
 
 def budget_nodes(
@@ -18,19 +21,21 @@ def budget_nodes(
 ) -> tuple[BudgetNode, ...]:
     """The tree at an instant with usage and entitlement in reference GPU-seconds.
 
-    Usage is funded GPU-seconds × rate in the window up to ``at``. Entitlement is effective share
-    × healthy GPU-seconds × rate from the window's start to ``until``, the end of the timestep
-    that this plan commits.
+    Usage is funded GPU-seconds × rate in the window up to ``at``, rounded up, so that nobody who
+    used anything counts as one who used nothing. Entitlement is effective share × healthy
+    GPU-seconds × rate from the window's start to ``until``, the end of the timestep that this plan
+    commits. With a half-life, older hours count less in both.
     """
     start = at - timedelta(days=settings.USAGE_WINDOW_DAYS)
-    used = reports.usage_window(start=start, end=at, now=at)
+    half_life = settings.USAGE_HALF_LIFE_HOURS
+    used = reports.usage_window(start=start, end=at, now=at, half_life_hours=half_life)
     entitled = _entitled(start, until, at)
     return tuple(
         BudgetNode(
             path=node.budget.path,
             parent=None if node.parent_id is None else tree[node.parent_id].budget.path,
             shares=node.thousandths,
-            usage=used.get(pk, 0) // 1000 if node.is_leaf else 0,
+            usage=-(-used.get(pk, 0) // 1000) if node.is_leaf else 0,
             entitled=entitled.get(pk, 0),
         )
         for pk, node in tree.items()
@@ -43,16 +48,21 @@ def factors(nodes: Iterable[BudgetNode]) -> Mapping[str, Fraction]:
 
 
 def _entitled(start: datetime, until: datetime, at: datetime) -> dict[int, int]:
-    healthy = clusters.healthy_gpu_seconds(start=start, end=until)
     rates = clusters.rates(at=at)
     begun = clusters.in_use_since()
+    decay = Decay(to_seconds(at), settings.USAGE_HALF_LIFE_HOURS)
+    marks = [from_seconds(mark) for mark in decay.marks(to_seconds(start), to_seconds(until))]
+    stretches = zip(pairwise(marks), clusters.healthy_by_stretch(marks=marks), strict=True)
     slices = [
         # From where there was capacity: spread over more time it would be taken for less.
-        shares.CapacitySlice(pool, max(start, begun[pool]), until, gpus)
+        shares.CapacitySlice(
+            pool, max(since, begun[pool]), end, gpus * decay.weight(to_seconds(since))
+        )
+        for (since, end), healthy in stretches
         for pool, gpus in healthy.items()
-        if begun[pool] < until
+        if begun[pool] < end
     ]
     totals: dict[int, int] = {}
-    for (budget, pool), seconds in shares.entitled_gpu_seconds(slices=slices).items():
-        totals[budget] = totals.get(budget, 0) + seconds * rates[pool] // 1000
+    for (budget, pool), weighted in shares.entitled_gpu_seconds(slices=slices).items():
+        totals[budget] = totals.get(budget, 0) + weighted // ONE * rates[pool] // 1000
     return totals

@@ -1,5 +1,6 @@
 """Writes what a connector observed into the node and GPU logs, and answers from them."""
 
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -94,18 +95,47 @@ def in_use_since() -> dict[int, datetime]:
 
 def healthy_gpu_seconds(*, start: datetime, end: datetime) -> dict[int, int]:
     """GPU-seconds of each pool in [start, end) that were in use and not down, from the logs."""
-    healthy: dict[int, int] = {}
+    return healthy_by_stretch(marks=(start, end))[0]
+
+
+def healthy_by_stretch(*, marks: Sequence[datetime]) -> list[dict[int, int]]:
+    """The same for each stretch between two marks that follow each other. Three queries."""
+    start, end = marks[0], marks[-1]
+    # By pool, how many healthy GPUs more or less there are from an instant on.
+    changes: dict[int, dict[datetime, int]] = {}
     for node in Node.objects.all():
+        mine = changes.setdefault(node.pool_id, {})
         until = end if node.active_until is None else min(end, node.active_until)
-        seconds = max(0, int((until - max(start, node.active_from)).total_seconds()))
-        healthy[node.pool_id] = healthy.get(node.pool_id, 0) + node.gpus * seconds
-    for pool_id, seconds in _down_gpu_seconds(start, end).items():
-        healthy[pool_id] -= seconds
-    return healthy
+        _between(mine, max(start, node.active_from), until, node.gpus)
+    for pool_id, since, until, gpus in _down_gpus(start, end):
+        _between(changes[pool_id], since, until, -gpus)
+    found: list[dict[int, int]] = [{} for _ in marks[1:]]
+    for pool_id, mine in changes.items():
+        for stretch, seconds in zip(found, _gpu_seconds(mine, marks), strict=True):
+            stretch[pool_id] = seconds
+    return found
 
 
-def _down_gpu_seconds(start: datetime, end: datetime) -> dict[int, int]:
-    """GPU-seconds of each pool in [start, end) in which GPUs were down. Two queries.
+def _between(changes: dict[datetime, int], start: datetime, end: datetime, gpus: int) -> None:
+    if start < end:
+        changes[start] = changes.get(start, 0) + gpus
+        changes[end] = changes.get(end, 0) - gpus
+
+
+def _gpu_seconds(changes: dict[datetime, int], marks: Sequence[datetime]) -> Iterator[int]:
+    """Yield the GPU-seconds of each stretch."""
+    gpus, seconds, since = 0, 0, marks[0]
+    stops = set(marks[1:])
+    for at in sorted({*changes, *stops}):
+        seconds += gpus * int((at - since).total_seconds())
+        gpus, since = gpus + changes.get(at, 0), at
+        if at in stops:
+            yield seconds
+            seconds = 0
+
+
+def _down_gpus(start: datetime, end: datetime) -> Iterator[tuple[int, datetime, datetime, int]]:
+    """Yield (pool id, from, to, GPUs) of what was down in [start, end). Two queries.
 
     Only rows with GPUs down are read, each with the instant of the row that follows it.
     """
@@ -114,13 +144,14 @@ def _down_gpu_seconds(start: datetime, end: datetime) -> dict[int, int]:
         until=Subquery(following.order_by("at").values("at")[:1])
     )
     at_start = broken.filter(pk__in=newest(GpuState, at=start))
-    down: dict[int, int] = {}
     for rows in (at_start, broken.filter(at__gt=start, at__lt=end)):
         for state in rows.select_related("node"):
             node = state.node
             # Of a node that left while it was down nothing is missing any more.
             until = min(state.until or end, node.active_until or end, end)
-            seconds = int((until - max(state.at, node.active_from, start)).total_seconds())
-            lost = state.down.bit_count() * max(0, seconds)
-            down[node.pool_id] = down.get(node.pool_id, 0) + lost
-    return down
+            yield (
+                node.pool_id,
+                max(state.at, node.active_from, start),
+                until,
+                state.down.bit_count(),
+            )

@@ -65,6 +65,7 @@ DEFAULT_MINIMUM_RUNTIME_MINUTES = env.integer(
     "DEFAULT_MINIMUM_RUNTIME_MINUTES", 120, least=0, most=MINIMUM_RUNTIME_MAX_HOURS * 60
 )
 USAGE_WINDOW_DAYS = env.integer("USAGE_WINDOW_DAYS", 7, least=1, most=90)
+USAGE_HALF_LIFE_HOURS = env.integer("USAGE_HALF_LIFE_HOURS", 0, least=0, most=90 * 24)  # 0: none
 PREEMPTION_CAP_PERCENT = env.integer("PREEMPTION_CAP_PERCENT", 5, least=0, most=100)
 PREEMPTED_AGAIN_MINUTES = env.integer("PREEMPTED_AGAIN_MINUTES", 120, least=0, most=24 * 60)
 # Full mode plans in the background, this often (0: never) and for so long; one core.

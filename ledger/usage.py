@@ -2,42 +2,54 @@
 
 from collections import defaultdict
 from datetime import datetime
-from typing import Any
 
-from django.db.models import Q, QuerySet, Sum
+from django.db.models import Q, Sum
 
+from ledger.decay import ONE, Decay, rounded_up
 from ledger.figures import segment_bounds, uncharged
 from ledger.instants import span, to_seconds
 from ledger.models import Entry
 from ledger.stretches import cover
 
 
-def usage_window(*, start: datetime, end: datetime, now: datetime) -> dict[int, int]:
+def usage_window(
+    *, start: datetime, end: datetime, now: datetime, half_life_hours: int = 0
+) -> dict[int, int]:
     """Return funded GPU-seconds × rate per mille in [start, end), by the budgets that ran.
 
     Charges wholly inside count in full, those at the window's edges by the whole seconds inside;
     what runs since the last close counts up to ``now``. Real time is in it, unfunded never.
-    Refunds don't change it: the GPUs were used.
+    Refunds don't change it: the GPUs were used. With a half-life, what was charged in an hour that
+    is `a` hours before the window's end counts 2^(−a ÷ half-life) of it; each sum is rounded up
+    once, so that nothing used is ever nothing.
     """
     start, end = span(start, end)
     window = to_seconds(start), to_seconds(end)
-    found = cover(window)
-    used: dict[int, int] = defaultdict(int)
+    decay = Decay(window[1], half_life_hours)
+    found = cover(decay.marks(*window))
+    used: dict[int, int] = defaultdict(int)  # amounts × weights
     for sums in found.rollups():
-        _add(used, sums.filter(kind=Entry.Kind.CHARGE, funded=True))
-    for charges in found.charges():
+        charges = sums.filter(kind=Entry.Kind.CHARGE, funded=True)
+        if half_life_hours:
+            rows = charges.values_list("budget_id", "amount_mgpus", "since")
+            for budget_id, amount, since in rows.iterator(chunk_size=5000):
+                used[budget_id] += amount * decay.weight(since)
+        else:
+            totals = charges.values_list("budget_id").annotate(total=Sum("amount_mgpus"))
+            for budget_id, total in totals:
+                used[budget_id] += total * ONE
+    for edge in found.charges():
         inside = Q(at__gte=start, until__lte=end)
-        _add(used, charges.filter(inside, funded=True))
-        for charge in charges.filter(~inside, funded=True):
-            used[charge.budget_id] += _part(charge.amount_mgpus, segment_bounds(charge), window)
-    for part in uncharged(since=start, until=min(end, now)):
-        used[part.budget_id] += part.amount_mgpus
-    return {budget_id: amount for budget_id, amount in sorted(used.items()) if amount}
-
-
-def _add(used: dict[int, int], rows: QuerySet[Any]) -> None:
-    for budget_id, total in rows.values_list("budget_id").annotate(total=Sum("amount_mgpus")):
-        used[budget_id] += total
+        whole = edge.filter(inside, funded=True).values_list("budget_id", "at")
+        for budget_id, at, total in whole.annotate(total=Sum("amount_mgpus")):
+            used[budget_id] += total * decay.weight(to_seconds(at))
+        for charge in edge.filter(~inside, funded=True):
+            bounds = segment_bounds(charge)
+            part = _part(charge.amount_mgpus, bounds, window)
+            used[charge.budget_id] += part * decay.weight(bounds[0])
+    for running in uncharged(since=start, until=min(end, now)):
+        used[running.budget_id] += running.amount_mgpus * ONE
+    return {pk: rounded_up(weighted) for pk, weighted in sorted(used.items()) if weighted}
 
 
 def _part(amount: int, bounds: tuple[int, int], window: tuple[int, int]) -> int:

@@ -110,6 +110,13 @@ def test_level_fair_share_spells_out_its_division(cast, played):
     page = text_of(answer)
     assert "50.0 ÷ 70.6 = 0.71." in page
     assert "so its siblings now go first" in page
+    assert "Use counts half" not in page
+
+
+def test_a_half_life_is_told_where_usage_is(cast, played, settings):
+    settings.USAGE_HALF_LIFE_HOURS = 36
+    page = text_of(client_of(cast["manager"]).get(PETREL))
+    assert "Use counts half after 36 hours." in page
 
 
 def test_siblings_stand_in_the_allocators_order(cast, played):

@@ -41,6 +41,7 @@ class Fairness:
     own: Place
     count: int
     days: int
+    half_life_hours: int  # 0: all use of those days counts in full
     nothing_used: bool
 
     @property
@@ -69,6 +70,7 @@ def of_budget(
         own=next(place for place in places if place.is_self),
         count=len(siblings),
         days=settings.USAGE_WINDOW_DAYS,
+        half_life_hours=settings.USAGE_HALF_LIFE_HOURS,
         nothing_used=not total,
     )
 
