@@ -11,6 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from allocator import delivery
 from budgets.access import get_budget_or_404
 from budgets.periods import active
 from config import clock
@@ -32,8 +33,10 @@ class BurnQuery(Strict):
 class BurnRowOut(serializers.Serializer[Any]):
     """A budget with all below it: its period's figures, and what it spent in the interval.
 
-    `pace_per_mille`: 1000 is on time; `burn_rate_mgpus` per day. null: nothing was planned or
-    nothing is spent. The reserve is the part of the budget that no child has.
+    `pace_per_mille`: 1000 is on time; `burn_rate_mgpus` per day; the forecast is of what is settled
+    at the period's end, four times out of five between low and high. null: nothing was planned,
+    nothing is spent, it is too early, nothing is known of what was owed. The reserve is the part
+    of the budget that no child has.
     """
 
     path = serializers.CharField()
@@ -47,16 +50,29 @@ class BurnRowOut(serializers.Serializer[Any]):
     pace_per_mille = serializers.IntegerField(allow_null=True)
     burn_rate_mgpus = serializers.IntegerField()
     runway_hours = serializers.IntegerField(allow_null=True)
+    forecast_low_mgpus = serializers.IntegerField(allow_null=True)
+    forecast_mgpus = serializers.IntegerField(allow_null=True)
+    forecast_high_mgpus = serializers.IntegerField(allow_null=True)
     burned_mgpus = serializers.IntegerField()
+    busy_mgpus = serializers.IntegerField()
+    parked_mgpus = serializers.IntegerField()
+    realtime_mgpus = serializers.IntegerField()
+    corrected_mgpus = serializers.IntegerField(help_text="Refunds (below 0) and adjustments")
     busy_gpu_seconds = serializers.IntegerField()
     parked_gpu_seconds = serializers.IntegerField()
     realtime_gpu_seconds = serializers.IntegerField()
     unfunded_gpu_seconds = serializers.IntegerField()
+    owed_gpu_seconds = serializers.IntegerField(allow_null=True)
+    delivered_gpu_seconds = serializers.IntegerField(allow_null=True)
 
 
 class DayOut(serializers.Serializer[Any]):
     day = serializers.DateField()
     settled_mgpus = serializers.IntegerField()
+    busy_mgpus = serializers.IntegerField()
+    parked_mgpus = serializers.IntegerField()
+    realtime_mgpus = serializers.IntegerField()
+    corrected_mgpus = serializers.IntegerField()
     busy_gpu_seconds = serializers.IntegerField()
     parked_gpu_seconds = serializers.IntegerField()
     realtime_gpu_seconds = serializers.IntegerField()
@@ -91,7 +107,12 @@ class Burn(APIView):
         try:
             start, end = _interval(asked.validated_data, at)
             report = reports.burn_report(
-                budget=budget, start=start, end=end, now=at, by=asked.validated_data["by"]
+                budget=budget,
+                start=start,
+                end=end,
+                now=at,
+                by=asked.validated_data["by"],
+                delivered=delivery.summary(start=start, end=end),
             )
             zone = ZoneInfo(report.time_zone)
             days = reports.burn_by_day(budget=budget, start=start, end=end, zone=zone)

@@ -8,7 +8,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from django.db.models import Max, Min, Q, QuerySet, Sum
+from django.db.models import Case, F, Max, Min, Q, QuerySet, Sum, When
 
 from budgets.models import Budget, Period
 from budgets.periods import active
@@ -17,7 +17,7 @@ from ledger.instants import from_seconds, local_day, midnight, span, to_seconds,
 from ledger.membership import Membership
 from ledger.models import ClosedTimestep, Entry
 from ledger.segments import IN_FORCE
-from ledger.stretches import Cover, by_epoch, cover, standing_below
+from ledger.stretches import PARKED_COST, Cover, by_epoch, cover, standing_below
 from workloads.models import Job
 
 Kind = Entry.Kind
@@ -30,17 +30,29 @@ SORT = ("kind", "funded", "is_realtime")
 class Spent:
     """Settled milli-GPU-seconds, and GPU-seconds of four kinds that exclude each other.
 
-    Funded and busy; funded and parked (real time too); funded real time; unfunded.
+    Funded and busy; funded and parked (real time too); funded real time; unfunded. What is settled
+    was spent on the first three, the unfunded being free, or is a correction: refunds (below 0)
+    and adjustments, which carry no time.
     """
 
     settled_mgpus: int = 0
+    parked_mgpus: int = 0
+    realtime_mgpus: int = 0
+    corrected_mgpus: int = 0
     busy_gpu_seconds: int = 0
     parked_gpu_seconds: int = 0
     realtime_gpu_seconds: int = 0
     unfunded_gpu_seconds: int = 0
 
+    @property
+    def busy_mgpus(self) -> int:
+        return self.settled_mgpus - self.parked_mgpus - self.realtime_mgpus - self.corrected_mgpus
+
     def add(self, other: "Spent") -> None:
         self.settled_mgpus += other.settled_mgpus
+        self.parked_mgpus += other.parked_mgpus
+        self.realtime_mgpus += other.realtime_mgpus
+        self.corrected_mgpus += other.corrected_mgpus
         self.busy_gpu_seconds += other.busy_gpu_seconds
         self.parked_gpu_seconds += other.parked_gpu_seconds
         self.realtime_gpu_seconds += other.realtime_gpu_seconds
@@ -49,10 +61,17 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class DayBurn:
-    """What a budget and all below it settled on one local day: milli-GPU-seconds, GPU-seconds."""
+    """What a budget and all below it settled on one local day: milli-GPU-seconds, GPU-seconds.
+
+    Settled is what was spent on busy, parked and real-time GPUs, and the day's corrections.
+    """
 
     day: date
     settled_mgpus: int
+    busy_mgpus: int
+    parked_mgpus: int
+    realtime_mgpus: int
+    corrected_mgpus: int
     busy_gpu_seconds: int
     parked_gpu_seconds: int
     realtime_gpu_seconds: int
@@ -90,6 +109,10 @@ def burn_by_day(
         DayBurn(
             day,
             spent.settled_mgpus,
+            spent.busy_mgpus,
+            spent.parked_mgpus,
+            spent.realtime_mgpus,
+            spent.corrected_mgpus,
             spent.busy_gpu_seconds,
             spent.parked_gpu_seconds,
             spent.realtime_gpu_seconds,
@@ -147,6 +170,25 @@ def settled_by_time(
     return pieces + [one for one in edges if _is_below(tree, one, below)]
 
 
+def settled_by_day(
+    first: int, last: int, *, tree: Membership, below: Budget
+) -> Iterator[tuple[int, int, int]]:
+    """Yield what each budget settled as (budget id, an instant of the day, milli-GPU-seconds).
+
+    From one midnight of UTC to another (seconds since 1970); a budget's day may come in parts.
+    """
+    marks = {*range(first, last + 1, DAY), *tree.moves_between(first, last)}
+    found = cover(sorted(marks))
+    rollups, entries = standing_below(tree, below.pk, (first, last))
+    signed = (When(kind=kind, then=F("amount_mgpus") * sign) for kind, sign in SETTLES.items())
+    settled = Sum(Case(*signed))
+    for sums in found.rollups():
+        yield from sums.filter(rollups).values_list("budget_id", "since").annotate(total=settled)
+    for piece in _at_edges(found, tree, entries, sorted(marks), by=("timestep",)):
+        if _is_below(tree, piece, below):
+            yield piece.budget_id, piece.start, piece.spent.settled_mgpus
+
+
 def _local_days(borders: Sequence[int], zone: tzinfo) -> set[tuple[int, int]]:
     """Return the days that there are sums of: of a zone that all periods have at the time."""
     start, end = from_seconds(borders[0]), from_seconds(borders[-1])
@@ -165,11 +207,14 @@ def _summed(rows: QuerySet[Any, dict[str, Any]], budget_id: int = 0) -> Iterator
         amount=Sum("amount_mgpus"),
         held=Sum("gpu_seconds"),
         parked=Sum("parked_gpu_seconds"),
+        idle=Sum("parked_mgpus"),
     )
     for row in totals:
-        amount = SETTLES[Kind(row["kind"])] * row["amount"]
-        kind = Job.Kind.REALTIME if row["is_realtime"] else ""
-        spent = _spent(row["funded"], kind, amount, row["held"], row["parked"])
+        if row["kind"] == Kind.CHARGE:
+            times = (row["held"], row["parked"])
+            spent = _spent(row["funded"], row["is_realtime"], row["amount"], row["idle"], *times)
+        else:
+            spent = _corrected(row["kind"], row["amount"])
         first = row["first"]
         yield Settled(row.get("budget_id", budget_id), first, first + row.get("size", 0), spent)
 
@@ -182,9 +227,8 @@ def _at_edges(
         yield from _charged(by_epoch(charges.filter(only), tree.moves), by, borders)
     for corrections in found.corrections():
         for entry in corrections.filter(only):
-            amount = SETTLES[Kind(entry.kind)] * entry.amount_mgpus
             at = to_seconds(entry.at)
-            yield Settled(entry.budget_id, at, at, Spent(settled_mgpus=amount))
+            yield Settled(entry.budget_id, at, at, _corrected(entry.kind, entry.amount_mgpus))
 
 
 def _charged(
@@ -200,7 +244,7 @@ def _charged(
         else:
             yield piece
     for charge in charges.filter(crossing).select_related("job"):
-        yield from _cut(charge, borders)
+        yield from cut(charge, borders)
 
 
 def _grouped(entries: QuerySet[Any], by: Sequence[str]) -> QuerySet[Any, dict[str, Any]]:
@@ -210,52 +254,57 @@ def _grouped(entries: QuerySet[Any], by: Sequence[str]) -> QuerySet[Any, dict[st
         amount=Sum("amount_mgpus"),
         held=Sum("gpu_seconds"),
         parked=Sum("parked_gpu_seconds"),
+        idle=Sum(PARKED_COST, filter=Q(funded=True, gpu_seconds__gt=0), default=0),
     )
 
 
 def _piece(row: dict[str, Any]) -> Settled:
-    spent = _spent(row["funded"], row["job__kind"], row["amount"], row["held"], row["parked"])
+    amounts = (row["amount"], row["idle"], row["held"], row["parked"])
+    spent = _spent(row["funded"], row["job__kind"] == Job.Kind.REALTIME, *amounts)
     return Settled(row["budget_id"], to_seconds(row["first"]), to_seconds(row["last"]), spent)
 
 
-def _spent(funded: bool, kind: str, amount: int, held: int, parked: int) -> Spent:
+def _spent(
+    funded: bool, is_realtime: bool, amount: int, parked_mgpus: int, held: int, parked: int
+) -> Spent:
+    """Sort what charges cost and held; ``parked_mgpus`` is what the parked part cost."""
     if not funded:
         return Spent(unfunded_gpu_seconds=held)
-    if kind == Job.Kind.REALTIME:
-        return Spent(amount, parked_gpu_seconds=parked, realtime_gpu_seconds=held - parked)
-    return Spent(amount, busy_gpu_seconds=held - parked, parked_gpu_seconds=parked)
+    spent = Spent(amount, parked_mgpus, parked_gpu_seconds=parked)
+    if is_realtime:
+        spent.realtime_mgpus, spent.realtime_gpu_seconds = amount - parked_mgpus, held - parked
+    else:
+        spent.busy_gpu_seconds = held - parked
+    return spent
+
+
+def _corrected(kind: str, amount: int) -> Spent:
+    settled = SETTLES[Kind(kind)] * amount
+    return Spent(settled, corrected_mgpus=settled)
 
 
 def _crosses(piece: Settled, borders: Sequence[int]) -> bool:
     return bisect_right(borders, piece.start) != bisect_right(borders, piece.end - 1)
 
 
-def _cut(charge: Entry, borders: Sequence[int]) -> list[Settled]:
+def cut(charge: Entry, borders: Sequence[int]) -> list[Settled]:
     """Split one charge at the borders, by whole seconds; the pieces add up to what is inside."""
     start, end = segment_bounds(charge)
     marks = [max(start, borders[0])]
     marks += [border for border in borders if marks[0] < border < end]
     marks += [min(end, borders[-1])] if marks[-1] < min(end, borders[-1]) else []
-    job_kind = charge.job.kind if charge.job else ""
+    is_realtime = charge.job is not None and charge.job.kind == Job.Kind.REALTIME
+    rate = charge.amount_mgpus // charge.gpu_seconds if charge.gpu_seconds else 0
 
     def part(total: int, a: int, b: int) -> int:
         return total * (b - start) // (end - start) - total * (a - start) // (end - start)
 
-    return [
-        Settled(
-            charge.budget_id,
-            a,
-            b,
-            _spent(
-                charge.funded,
-                job_kind,
-                part(charge.amount_mgpus, a, b),
-                part(charge.gpu_seconds, a, b),
-                part(charge.parked_gpu_seconds, a, b),
-            ),
-        )
-        for a, b in pairwise(marks)
-    ]
+    def spent(a: int, b: int) -> Spent:
+        parked = part(charge.parked_gpu_seconds, a, b)
+        amount, held = part(charge.amount_mgpus, a, b), part(charge.gpu_seconds, a, b)
+        return _spent(charge.funded, is_realtime, amount, rate * parked, held, parked)
+
+    return [Settled(charge.budget_id, a, b, spent(a, b)) for a, b in pairwise(marks)]
 
 
 def _is_below(tree: Membership, piece: Settled, budget: Budget) -> bool:

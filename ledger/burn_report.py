@@ -4,22 +4,39 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
+from typing import Any, Protocol
 
 from budgets.models import Budget, Period
 from budgets.periods import elapsed
+from ledger import period_end
 from ledger.burn import Spent, pace, per_day, rate_window, runway_days, settled_between
+from ledger.figures import closed_until
 from ledger.instants import LedgerError, from_seconds, iso, span, to_seconds, whole
 from ledger.membership import Membership
 from ledger.standing import Figures, figures
+
+
+class Delivered(Protocol):
+    """What a budget was owed in the interval and what of it was delivered, in GPU-seconds.
+
+    Counted above the ledger, by whoever plans; so a report is given it.
+    """
+
+    @property
+    def owed_gpu_seconds(self) -> int: ...
+    @property
+    def delivered_gpu_seconds(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
 class BurnRow:
     """A budget in the report, all below it included. Milli-GPU-seconds and GPU-seconds.
 
-    Granted to spendable are the period's at the report's instant; ``burned`` and GPU-seconds
-    those of the interval asked for. ``is_reserve``: the part of the budget itself that no child
-    has. ``pace_per_mille``: 1000 is on time. None: nothing was planned, or nothing is spent.
+    Granted to spendable are the period's at the report's instant, and the forecast is of what will
+    be settled at its end; ``burned``, its parts and GPU-seconds are those of the interval asked
+    for. ``is_reserve``: the part of the budget itself that no child has. ``pace_per_mille``: 1000
+    is on time. None: nothing was planned, nothing is spent, it is too early for a forecast, or
+    nobody said what was owed.
     """
 
     path: str
@@ -33,11 +50,20 @@ class BurnRow:
     pace_per_mille: int | None
     burn_rate_mgpus: int
     runway_hours: int | None
+    forecast_low_mgpus: int | None
+    forecast_mgpus: int | None
+    forecast_high_mgpus: int | None
     burned_mgpus: int
+    busy_mgpus: int
+    parked_mgpus: int
+    realtime_mgpus: int
+    corrected_mgpus: int
     busy_gpu_seconds: int
     parked_gpu_seconds: int
     realtime_gpu_seconds: int
     unfunded_gpu_seconds: int
+    owed_gpu_seconds: int | None
+    delivered_gpu_seconds: int | None
 
 
 # The columns in which the rows add up to the total, to the last unit.
@@ -47,6 +73,10 @@ ADDITIVE = (
     "in_flight_mgpus",
     "held_mgpus",
     "burned_mgpus",
+    "busy_mgpus",
+    "parked_mgpus",
+    "realtime_mgpus",
+    "corrected_mgpus",
     "busy_gpu_seconds",
     "parked_gpu_seconds",
     "realtime_gpu_seconds",
@@ -56,41 +86,61 @@ ADDITIVE = (
 
 @dataclass(frozen=True, slots=True)
 class BurnReport:
+    """``by`` "child" or "leaf"; ``closed_until``: where the last closed timestep ends."""
+
     budget: str
+    name: str
     period: str
     time_zone: str
+    period_start: datetime
+    period_end: datetime
+    by: str
     start: datetime
     end: datetime
     now: datetime
+    closed_until: datetime | None
     rows: tuple[BurnRow, ...]
     total: BurnRow
 
 
 def burn_report(
-    *, budget: Budget, start: datetime, end: datetime, now: datetime, by: str = "child"
+    *,
+    budget: Budget,
+    start: datetime,
+    end: datetime,
+    now: datetime,
+    by: str = "child",
+    delivered: Mapping[int, Delivered] | None = None,
 ) -> BurnReport:
     """Report what a budget's children ("child") or all leaves below it ("leaf") spent.
 
     The period is the one in which the interval ends. What a child settled while it stood
-    elsewhere is not in its row. Raises LedgerError if no period covers the interval's end.
+    elsewhere is not in its row. ``delivered``: by budget id, over the same interval. Raises
+    LedgerError if no period covers the interval's end.
     """
     start, end = span(start, end)
     now = whole(now, "now")
     if by not in ("child", "leaf"):
         raise LedgerError(f"There is no report by {by!r}: choose child or leaf.")
     period = report_period(start, end)
-    report = _Report(budget, period, now, by)
+    report = _Report(budget, period, now, by, delivered or {})
     report.add_period()
     report.add_interval(start, end)
     report.add_rate()
+    report.add_forecast()
     rows = report.rows()
     return BurnReport(
         budget=budget.path,
+        name=budget.name,
         period=period.name,
         time_zone=period.time_zone,
+        period_start=period.starts_at,
+        period_end=period.ends_at,
+        by=by,
         start=start,
         end=end,
         now=now,
+        closed_until=closed_until(),
         rows=rows,
         total=report.total(),
     )
@@ -110,8 +160,16 @@ def report_period(start: datetime, end: datetime) -> Period:
 class _Report:
     """Sorts every sum into the row of the child, or leaf, it stood under at the time."""
 
-    def __init__(self, budget: Budget, period: Period, now: datetime, by: str) -> None:
+    def __init__(
+        self,
+        budget: Budget,
+        period: Period,
+        now: datetime,
+        by: str,
+        delivered: Mapping[int, Delivered],
+    ) -> None:
         self.budget, self.period, self.by = budget, period, by
+        self.delivered = delivered
         self.now = min(now, from_seconds(to_seconds(period.ends_at) - 1))
         self.tree = Membership.load()
         self.figures = figures(period=period, now=self.now)
@@ -119,6 +177,8 @@ class _Report:
         self.settled: dict[int, int] = defaultdict(int)
         self.burned: dict[int, Spent] = defaultdict(Spent)
         self.rate: dict[int, int] = defaultdict(int)
+        self.ranges: dict[int, period_end.Range | None] = {}
+        self.range: period_end.Range | None = None
 
     def add_period(self) -> None:
         for piece in self._pieces(self.period.starts_at, self.period.ends_at):
@@ -136,6 +196,19 @@ class _Report:
         for row, spent in self._pieces(*window):
             amounts[row] += spent.settled_mgpus
         self.rate.update({row: per_day(amount, window) for row, amount in amounts.items()})
+
+    def add_forecast(self) -> None:
+        """Forecast each row, and the whole as a row of its own: scatter doesn't add up."""
+        view = period_end.outlook(self.period, self.now)
+        if view is None:
+            return
+        found = period_end.spent_since(view, tree=self.tree, below=self.budget)
+        spent = [(self._row_of(pk, at), at, amount) for pk, at, amount in found]
+        rows = {row: self.settled[row] for row in {*self.settled, *self._members()}}
+        self.ranges = period_end.ranges(view=view, settled=rows, spent=spent)
+        whole = {0: sum(self.settled.values())}
+        every = [(0, at, amount) for _, at, amount in spent]
+        self.range = period_end.ranges(view=view, settled=whole, spent=every)[0]
 
     def _pieces(self, start: datetime, end: datetime) -> list[tuple[int, Spent]]:
         found = settled_between(start, end, tree=self.tree, below=self.budget)
@@ -183,23 +256,10 @@ class _Report:
         return Figures(**values | {"spendable_mgpus": mine.spendable_mgpus})
 
     def _row(self, budget: Budget, mine: Figures | None, *, is_reserve: bool = False) -> BurnRow:
-        granted, in_flight, held, spendable = (
-            (mine.granted_mgpus, mine.in_flight_mgpus, mine.held_mgpus, mine.spendable_mgpus)
-            if mine
-            else (0, 0, 0, 0)
-        )
+        pk = budget.pk
         return self._build(
-            budget,
-            is_reserve,
-            {
-                "granted_mgpus": granted,
-                "settled_mgpus": self.settled[budget.pk],
-                "in_flight_mgpus": in_flight,
-                "held_mgpus": held,
-            },
-            spendable,
-            self.rate[budget.pk],
-            self.burned[budget.pk],
+            *(budget, is_reserve, mine, self.settled[pk], self.rate[pk], self.burned[pk]),
+            *(self.ranges.get(pk), None if is_reserve else self.delivered.get(pk)),
         )
 
     def total(self) -> BurnRow:
@@ -208,44 +268,62 @@ class _Report:
         for spent in self.burned.values():
             burned.add(spent)
         return self._build(
-            self.budget,
-            False,
-            {
-                "granted_mgpus": mine.granted_mgpus,
-                "settled_mgpus": mine.settled_mgpus,
-                "in_flight_mgpus": mine.in_flight_mgpus,
-                "held_mgpus": mine.held_mgpus,
-            },
-            mine.spendable_mgpus,
-            sum(self.rate.values()),
-            burned,
+            *(self.budget, False, mine, mine.settled_mgpus, sum(self.rate.values()), burned),
+            *(self.range, self.delivered.get(self.budget.pk)),
         )
 
     def _build(
         self,
         budget: Budget,
         is_reserve: bool,
-        amounts: Mapping[str, int],
-        spendable: int,
+        mine: Figures | None,  # None: it stands elsewhere now
+        settled: int,
         rate: int,
         burned: Spent,
+        ahead: period_end.Range | None,
+        delivered: Delivered | None,
     ) -> BurnRow:
-        used = amounts["settled_mgpus"] + amounts["in_flight_mgpus"]
-        granted = amounts["granted_mgpus"]
+        granted, in_flight = (mine.granted_mgpus, mine.in_flight_mgpus) if mine else (0, 0)
+        spendable = mine.spendable_mgpus if mine else 0
+        used = settled + in_flight
         on_pace = pace(used_mgpus=used, granted_mgpus=granted, elapsed=self.elapsed)
         runway = runway_days(spendable_mgpus=spendable, burn_rate_mgpus=rate)
         return BurnRow(
             path=budget.path,
             name=budget.name,
             is_reserve=is_reserve,
-            **amounts,
+            granted_mgpus=granted,
+            settled_mgpus=settled,
+            in_flight_mgpus=in_flight,
+            held_mgpus=mine.held_mgpus if mine else 0,
             spendable_mgpus=spendable,
             pace_per_mille=None if on_pace is None else int(on_pace * 1000),
             burn_rate_mgpus=rate,
             runway_hours=None if runway is None else int(runway * 24),
-            burned_mgpus=burned.settled_mgpus,
-            busy_gpu_seconds=burned.busy_gpu_seconds,
-            parked_gpu_seconds=burned.parked_gpu_seconds,
-            realtime_gpu_seconds=burned.realtime_gpu_seconds,
-            unfunded_gpu_seconds=burned.unfunded_gpu_seconds,
+            **_ahead(ahead),
+            **_spent(burned),
+            owed_gpu_seconds=delivered.owed_gpu_seconds if delivered else None,
+            delivered_gpu_seconds=delivered.delivered_gpu_seconds if delivered else None,
         )
+
+
+def _ahead(found: period_end.Range | None) -> dict[str, Any]:
+    return {
+        "forecast_low_mgpus": found.low_mgpus if found else None,
+        "forecast_mgpus": found.likely_mgpus if found else None,
+        "forecast_high_mgpus": found.high_mgpus if found else None,
+    }
+
+
+def _spent(burned: Spent) -> dict[str, Any]:
+    return {
+        "burned_mgpus": burned.settled_mgpus,
+        "busy_mgpus": burned.busy_mgpus,
+        "parked_mgpus": burned.parked_mgpus,
+        "realtime_mgpus": burned.realtime_mgpus,
+        "corrected_mgpus": burned.corrected_mgpus,
+        "busy_gpu_seconds": burned.busy_gpu_seconds,
+        "parked_gpu_seconds": burned.parked_gpu_seconds,
+        "realtime_gpu_seconds": burned.realtime_gpu_seconds,
+        "unfunded_gpu_seconds": burned.unfunded_gpu_seconds,
+    }

@@ -5,6 +5,7 @@ from ledger.burn_report import ADDITIVE, BurnReport, BurnRow, burn_report
 from ledger.checks import EntryProblem, entry_problems
 from ledger.conservation import ConservationRow, Difference, conservation, differences
 from ledger.figures import closed_until
+from ledger.full_report import Asked, FullReport, full_report
 from ledger.grants import credits
 from ledger.standing import Figures, GpuTime, figures, spendable
 from ledger.statements import ChargeLine, JobCharges, job_charges, parked_by_budget
@@ -12,6 +13,7 @@ from ledger.usage import usage_window
 
 __all__ = [
     "ADDITIVE",
+    "Asked",
     "BurnReport",
     "BurnRow",
     "ChargeLine",
@@ -20,6 +22,7 @@ __all__ = [
     "Difference",
     "EntryProblem",
     "Figures",
+    "FullReport",
     "GpuTime",
     "JobCharges",
     "burn_by_day",
@@ -31,6 +34,7 @@ __all__ = [
     "differences",
     "entry_problems",
     "figures",
+    "full_report",
     "job_charges",
     "pace",
     "parked_by_budget",

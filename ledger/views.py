@@ -5,11 +5,11 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import conditional_page, require_safe
 
-from allocator.pages import budget_chart
+from allocator.pages import budget_chart, report
 from budgets import periods
 from budgets.access import get_budget_or_404
 from config.clock import now
-from ledger import reports, sheets
+from ledger.full_report import Asked
 
 
 @require_safe
@@ -31,10 +31,9 @@ def burn_report(request: HttpRequest, path: str) -> HttpResponse:
     period = periods.active(at)
     if period is None:
         raise Http404(_("No period is running."))
-    report = reports.burn_report(budget=budget, start=period.starts_at, end=at, now=at)
-    name = f"burn-{path.replace('/', '-')}-{at:%Y-%m-%d}.csv"
+    file = report.file_of(Asked(budget, period.starts_at, at, at), kind="csv")
     return HttpResponse(
-        sheets.burn_csv(report),
-        content_type="text/csv; charset=utf-8",
-        headers={"Content-Disposition": f'attachment; filename="{name}"'},
+        file.read(),
+        content_type=file.content_type,
+        headers={"Content-Disposition": f'attachment; filename="{file.name}"'},
     )

@@ -109,9 +109,12 @@ def test_the_burn_report_is_a_table_of_credits_and_gpu_hours(period: Period) -> 
     petrel = next(line for line in lines if line.startswith("science/petrel"))
     assert petrel.split()[1:6] == ["1,500.00", "2.00", "0.00", "0.00", "1,498.00"]
     assert petrel.split()[-5:] == ["2.00", "1.97", "0.03", "0.00", "0.00"]
-    assert lines[-2].startswith("total")
-    assert lines[-2].split()[1:3] == ["1,500.00", "2.00"]
-    assert len({len(line) for line in lines[1:-1]}) == 1  # aligned
+    total = next(line for line in lines if line.startswith("total"))
+    assert total.split()[1:3] == ["1,500.00", "2.00"]
+    budgets = lines[1 : lines.index(total) + 1]
+    assert len({len(line) for line in budgets}) == 1  # aligned
+    assert lines[-1].split() == ["all", "others", "0", "0.00", "0.00"]
+    assert "dearest jobs" in text
 
 
 def test_csv_and_json_hold_integers_that_add_up(period: Period) -> None:
@@ -150,8 +153,11 @@ def test_dates_begin_at_midnight_of_the_period_s_zone(period: Period) -> None:
     ("arguments", "sentence"),
     [
         (("orlo/nowhere",), "There is no budget 'orlo/nowhere'"),
-        (("orlo", "--format", "xml"), "choose table, csv or json"),
+        (("orlo", "--format", "xml"), "choose table, csv, json, xlsx"),
         (("orlo", "--by", "person"), "choose child or leaf"),
+        (("orlo", "--format", "xlsx"), "give --out FILE"),
+        (("orlo", "--zone", "Mars/Olympus"), "'Mars/Olympus' is no time zone"),
+        (("orlo", "--out", "/nowhere/at/all.csv"), "can't be written"),
         (("orlo", "--from", "x"), "neither a date"),
         (("orlo", "--now", "2025-01-01"), "No started period covers 2025-01-01T05:00:00Z"),
         (("orlo", "--from", "2026-10-03", "--to", "2026-10-02"), "must come before"),
@@ -165,6 +171,26 @@ def test_bad_input_gets_one_line_and_status_2(
     assert status == 2
     assert sentence in text
     assert "\n" not in text
+
+
+def test_dates_may_be_those_of_a_reader_s_zone(period: Period) -> None:
+    _, text = report("--from", "2026-10-01", "--to", "2026-10-02", "--format", "json",
+                     "--zone", "Europe/Zurich")  # fmt: skip
+    answer = json.loads(text)
+    assert (answer["start"], answer["end"]) == ("2026-09-30T22:00:00Z", "2026-10-01T22:00:00Z")
+    assert [day["day"] for day in answer["days"]] == ["2026-10-01"]
+
+
+def test_a_file_is_written_whole_or_not_at_all(period: Period, tmp_path) -> None:
+    out = tmp_path / "burn.xlsx"
+    out.write_text("before")
+    status, _ = report("--format", "xlsx", "--out", str(out), "--by", "person")
+    assert status == 2
+    assert out.read_text() == "before"
+    status, said = report("--format", "xlsx", "--out", str(out))
+    assert (status, said) == (0, "")
+    assert out.read_bytes().startswith(b"PK")
+    assert list(tmp_path.iterdir()) == [out]
 
 
 @pytest.mark.parametrize("command", ["reconcile", "burn_report"])

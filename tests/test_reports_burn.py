@@ -99,6 +99,10 @@ def test_time_is_split_in_busy_parked_real_time_and_unfunded(
     assert one == reports.DayBurn(
         day=date(2026, 10, 1),
         settled_mgpus=3 * 1800 * 1000,
+        busy_mgpus=1700 * 1000,
+        parked_mgpus=110 * 1000,
+        realtime_mgpus=3590 * 1000,
+        corrected_mgpus=0,
         busy_gpu_seconds=1700,
         parked_gpu_seconds=110,
         realtime_gpu_seconds=3590,

@@ -1,6 +1,5 @@
-"""What the ledger's commands share: reading dates, one-line refusals, aligned tables."""
+"""What the ledger's commands share: reading dates, one-line refusals."""
 
-from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, time
 from zoneinfo import ZoneInfo
 
@@ -45,15 +44,8 @@ def zone_at(at: datetime, default: ZoneInfo) -> ZoneInfo:
     return ZoneInfo(period.time_zone) if period else default
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], rules: Iterable[int] = ()) -> str:
-    """Return lines of aligned columns, the first to the left; a rule above the rows in `rules`."""
-    rows = [list(header), *(list(row) for row in rows)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
-    lines = []
-    for number, row in enumerate(rows):
-        if number == 1 or number - 1 in set(rules):
-            lines.append("-" * (sum(widths) + 2 * (len(widths) - 1)))
-        cells = [row[0].ljust(widths[0])]
-        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
+def zone_named(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise refuse(f"{name!r} is no time zone: use one such as Europe/Zurich.") from None

@@ -13,8 +13,9 @@ from django.core.management.base import CommandParser
 
 from config.commands import OneLineCommand
 from ledger import reports
+from ledger.exports.text import table
 from ledger.instants import LedgerError, iso
-from ledger.management.commands._arguments import instant, refuse, table, zone_at, zone_of
+from ledger.management.commands._arguments import instant, refuse, zone_at, zone_of
 from ledger.models import ClosedTimestep
 
 EXAMPLE = """examples:

@@ -1,0 +1,1 @@
+"""Reports as files: tables, CSV, JSON, XLSX, and the FinOps cost-and-usage format."""

@@ -1,0 +1,51 @@
+"""A burn report with all its parts, as files and pages show it: budgets, days, jobs, people."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from budgets.models import Budget
+from ledger.burn import DayBurn, burn_by_day
+from ledger.burn_report import BurnReport, Delivered, burn_report
+from ledger.spenders import Spenders, spenders
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a report is about: [start, end), as of now, by "child" or "leaf".
+
+    ``zone``: whose midnights part the days; None: the period's.
+    """
+
+    budget: Budget
+    start: datetime
+    end: datetime
+    now: datetime
+    by: str = "child"
+    zone: ZoneInfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FullReport:
+    """``burn`` has the figures of budgets, ``zone`` the name of the one that days are cut in."""
+
+    burn: BurnReport
+    zone: str
+    days: tuple[DayBurn, ...]
+    spenders: Spenders
+
+
+def full_report(asked: Asked, *, delivered: Mapping[int, Delivered] | None = None) -> FullReport:
+    """Report on all that was asked; LedgerError if no period covers the interval's end."""
+    budget, start, end = asked.budget, asked.start, asked.end
+    burn = burn_report(
+        budget=budget, start=start, end=end, now=asked.now, by=asked.by, delivered=delivered
+    )
+    zone = asked.zone or ZoneInfo(burn.time_zone)
+    return FullReport(
+        burn=burn,
+        zone=str(zone),
+        days=tuple(burn_by_day(budget=budget, start=start, end=end, zone=zone)),
+        spenders=spenders(budget=budget, start=start, end=end, now=asked.now),
+    )

@@ -1,0 +1,217 @@
+"""Which jobs and which people cost a budget most in an interval, and all the others together."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import reduce
+from operator import or_
+from typing import Any, NamedTuple
+
+from django.contrib.auth.models import User
+from django.db.models import Case, F, Q, QuerySet, Sum, When
+
+from budgets.models import Budget, Period
+from ledger.burn import cut
+from ledger.figures import SETTLES, closed_until
+from ledger.instants import from_seconds, span, to_seconds, whole
+from ledger.membership import Membership
+from ledger.models import ClosedTimestep, Entry, JobRollup
+from ledger.segments import IN_FORCE
+from ledger.stretches import CORRECTIONS, LONGEST_TIMESTEP
+from workloads.models import Job
+
+Kind = Entry.Kind
+Spell = tuple[int, int, set[int]]  # budgets below another from an instant to another
+Amounts = tuple[int, int]  # milli-GPU-seconds settled, GPU-seconds held
+
+
+class Whose(NamedTuple):
+    """Ids of a job and of who submitted it; none for corrections of no job."""
+
+    job: int | None
+    person: int | None
+
+
+Found = dict[Whose, Amounts]
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpent:
+    """One job in the interval; unfunded time is in its GPU-seconds."""
+
+    job: int
+    name: str
+    kind: str
+    budget: str
+    person: str
+    settled_mgpus: int
+    gpu_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class PersonSpent:
+    """All jobs that one person submitted."""
+
+    username: str
+    name: str
+    jobs: int
+    settled_mgpus: int
+    gpu_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spenders:
+    """The dearest jobs and people, in order, and what is left of the whole beside each list.
+
+    ``other_jobs`` is what no row of ``jobs`` has: further jobs, and corrections of no job at all.
+    """
+
+    jobs: tuple[JobSpent, ...]
+    people: tuple[PersonSpent, ...]
+    job_count: int
+    person_count: int
+    settled_mgpus: int
+    gpu_seconds: int
+
+    @property
+    def other_jobs(self) -> Amounts:
+        return self._others(self.jobs)
+
+    @property
+    def other_people(self) -> Amounts:
+        return self._others(self.people)
+
+    def _others(self, rows: Iterable[JobSpent | PersonSpent]) -> Amounts:
+        rows = list(rows)
+        return (
+            self.settled_mgpus - sum(row.settled_mgpus for row in rows),
+            self.gpu_seconds - sum(row.gpu_seconds for row in rows),
+        )
+
+
+def spenders(
+    *, budget: Budget, start: datetime, end: datetime, now: datetime, limit: int = 10
+) -> Spenders:
+    """Rank what stood below a budget in [start, end) by what it settled there.
+
+    Charges over an end of the interval count by whole seconds, corrections when they were written.
+    Whole periods are read from sums, other intervals from entries.
+    """
+    start, end = span(start, end)
+    found = _by_job(budget, start, end, whole(now, "now"))
+    total = _added(found.values())
+    jobs = {one.job: amounts for one, amounts in found.items() if one.job is not None}
+    people: dict[int, list[Amounts]] = defaultdict(list)
+    for one, amounts in found.items():
+        if one.person is not None:
+            people[one.person].append(amounts)
+    return Spenders(
+        jobs=tuple(_jobs(jobs, limit)),
+        people=tuple(_people(people, limit)),
+        job_count=len(jobs),
+        person_count=len(people),
+        settled_mgpus=total[0],
+        gpu_seconds=total[1],
+    )
+
+
+def _added(rows: Iterable[Amounts]) -> Amounts:
+    settled = held = 0
+    for amount, seconds in rows:
+        settled, held = settled + amount, held + seconds
+    return settled, held
+
+
+def _by_job(budget: Budget, start: datetime, end: datetime, now: datetime) -> Found:
+    """Return what each job settled and held, and what names no job."""
+    tree = Membership.load()
+    spells = tree.below(budget.pk, to_seconds(start), to_seconds(end))
+    periods = _whole_periods(start, end, now)
+    if periods is None or len(spells) > 1:
+        return _from_entries(spells, start, end)
+    ids = spells[0][2] if spells else set()
+    sums = JobRollup.objects.filter(period__in=periods, kind__in=SETTLES).order_by()
+    mine = sums if len(ids) == len(list(tree)) else sums.filter(budget_id__in=ids)
+    jobless = Entry.objects.filter(period__in=periods, job=None, kind__in=CORRECTIONS)
+    return _grouped(mine) | _grouped(jobless.filter(budget_id__in=ids))
+
+
+def _whole_periods(start: datetime, end: datetime, now: datetime) -> list[Period] | None:
+    """Return the periods that the interval holds all entries of, if it holds no part of another."""
+    known = max(now, closed_until() or now)
+    there = Period.objects.filter(starts_at__lt=end, ends_at__gt=start, status__in=IN_FORCE)
+    periods = list(there)
+    if all(start <= one.starts_at and end >= min(one.ends_at, known) for one in periods):
+        return periods
+    return None
+
+
+def _grouped(rows: QuerySet[Any]) -> Found:
+    signed = Case(*(When(kind=k, then=F("amount_mgpus") * sign) for k, sign in SETTLES.items()))
+    whose = rows.order_by().values_list("job_id", "job__submitted_by_id")
+    totals = whose.annotate(a=Sum(signed), b=Sum("gpu_seconds"))
+    return {Whose(job, person): (settled, held) for job, person, settled, held in totals}
+
+
+def _from_entries(spells: list[Spell], start: datetime, end: datetime) -> Found:
+    if not spells:
+        return {}
+    below = reduce(or_, (_in_spell(spell, n == 0) for n, spell in enumerate(spells)))
+    charges = Entry.objects.filter(below, kind=Kind.CHARGE, timestep__in=_timesteps(start, end))
+    inside = Q(at__gte=start, until__lte=end)
+    found: Found = defaultdict(lambda: (0, 0))
+    corrections = Entry.objects.filter(below, kind__in=CORRECTIONS, at__gte=start, at__lt=end)
+    for rows in (_grouped(charges.filter(inside)), _grouped(corrections)):
+        for one, amounts in rows.items():
+            found[one] = _added((found[one], amounts))
+    borders = [to_seconds(start), to_seconds(end)]
+    for charge in charges.filter(~inside, at__lt=end, until__gt=start).select_related("job"):
+        for piece in cut(charge, borders):
+            spent = piece.spent
+            held = spent.busy_gpu_seconds + spent.parked_gpu_seconds + spent.realtime_gpu_seconds
+            held += spent.unfunded_gpu_seconds
+            one = Whose(charge.job_id, charge.job.submitted_by_id if charge.job else None)
+            found[one] = _added((found[one], (spent.settled_mgpus, held)))
+    return dict(found)
+
+
+def _in_spell(spell: Spell, is_first: bool) -> Q:
+    """Pick entries by where their budget stood when they began, or when the interval did."""
+    low, high, ids = spell
+    begun = Q(at__lt=from_seconds(high), budget_id__in=ids)
+    return begun if is_first else begun & Q(at__gte=from_seconds(low))
+
+
+def _timesteps(start: datetime, end: datetime) -> QuerySet[ClosedTimestep, datetime]:
+    near = ClosedTimestep.objects.filter(
+        start__gt=start - LONGEST_TIMESTEP, start__lt=end, end__gt=start
+    )
+    return near.order_by().values_list("start", flat=True)
+
+
+def _dearest(amounts: dict[int, Amounts], limit: int) -> list[int]:
+    ranked = sorted(amounts, key=lambda pk: (-amounts[pk][0], -amounts[pk][1], pk))
+    return ranked[:limit]
+
+
+def _jobs(jobs: dict[int, Amounts], limit: int) -> Iterable[JobSpent]:
+    dearest = _dearest(jobs, limit)
+    rows = Job.objects.select_related("budget", "submitted_by").in_bulk(dearest)
+    for pk in dearest:
+        job = rows[pk]
+        names = (job.name, job.kind, job.budget.path, _name(job.submitted_by))
+        yield JobSpent(pk, *names, *jobs[pk])
+
+
+def _people(people: dict[int, list[Amounts]], limit: int) -> Iterable[PersonSpent]:
+    totals = {pk: _added(rows) for pk, rows in people.items()}
+    dearest = _dearest(totals, limit)
+    users = User.objects.in_bulk(dearest)
+    for pk in dearest:
+        user = users[pk]
+        yield PersonSpent(user.username, _name(user), len(people[pk]), *totals[pk])
+
+
+def _name(user: User) -> str:
+    return user.get_full_name() or user.username
