@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.db.models import Q
 
-from allocator import alarms, timesteps
+from allocator import alarms, delivery, timesteps
 from budgets.models import Period
 from ledger import services as ledger
 from workloads import services as workloads
@@ -88,7 +88,8 @@ def _start(period: Period, at: datetime) -> None:
 
 
 def _close(period: Period, at: datetime) -> None:
-    ledger.close_period(period=period, at=at)
+    delivered = delivery.summary(start=period.starts_at, end=period.ends_at)
+    ledger.close_period(period=period, at=at, delivered=delivered)
 
 
 def _lose_hold(job_id: int, attempt: int, at: datetime) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 from django.contrib import admin
 from django.http import HttpRequest
 
-from ledger.models import ClosedTimestep, Entry
+from ledger.models import ClosedTimestep, ClosingStatement, Entry
 
 
 class ReadOnly(admin.ModelAdmin):
@@ -35,3 +35,10 @@ class EntryAdmin(ReadOnly):
 class ClosedTimestepAdmin(ReadOnly):
     list_display = ("start", "end", "closed_at")
     date_hierarchy = "start"
+
+
+@admin.register(ClosingStatement)
+class ClosingStatementAdmin(ReadOnly):
+    list_display = ("period", "path", "granted_mgpus", "settled_mgpus", "closed_at")
+    list_filter = ("period",)
+    list_select_related = ("period",)

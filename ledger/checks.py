@@ -9,6 +9,7 @@ from itertools import pairwise
 from django.db.models import F, QuerySet, Sum
 
 from budgets.models import Budget, Period
+from ledger import closing_statements
 from ledger.figures import SETTLES, accounts, all_open_holds, closed_until, segment_bounds
 from ledger.holds import orphan_holds
 from ledger.instants import from_seconds, iso, span, to_seconds
@@ -38,7 +39,7 @@ def entry_problems(*, start: datetime, end: datetime) -> list[EntryProblem]:
     at its rate, up to the last closed timestep, once what lies past a run's end is given back;
     releases and corrections no more than there is to release or give back; no hold that
     nobody needs; totals of the tree, and all sums that figures are read from, equal to the sum of
-    entries.
+    entries; closing statements equal to their periods' entries.
     """
     start, end = span(start, end)
     return [
@@ -50,6 +51,7 @@ def entry_problems(*, start: datetime, end: datetime) -> list[EntryProblem]:
         *_orphans(),
         *_totals_unlike_entries(),
         *(EntryProblem("sum", str(wrong)) for wrong in wrong_sums()),
+        *(EntryProblem("statement", wrong) for wrong in closing_statements.problems()),
     ]
 
 

@@ -17,6 +17,7 @@ from ledger.lock import lock_ledger
 from ledger.models import Entry
 
 NOTE_MAX, KEY_MAX = 300, 120
+CORRECTS = "adjust:of:"  # and the id of the closed period that an adjustment is about
 
 
 @transaction.atomic
@@ -43,12 +44,25 @@ def grant(
 
 @transaction.atomic
 def adjust(
-    *, budget: Budget, amount_mgpus: int, author: User, note: str, key: str, now: datetime
+    *,
+    budget: Budget,
+    amount_mgpus: int,
+    author: User,
+    note: str,
+    key: str,
+    now: datetime,
+    of: Period | None = None,
 ) -> Entry:
-    """Correct what a budget has settled, up or down, by an entry of the open period."""
+    """Correct what a budget has settled, up or down, by an entry of the open period.
+
+    ``of`` is the closed period that is corrected, if one is: its statement stays as it is, and the
+    entry is shown beside it.
+    """
     now = whole(now, "now")
     lock_ledger()
-    unique = f"adjust:{key}"
+    if of is not None and of.status != Period.Status.CLOSED:
+        raise LedgerError(f"{of.name} is not closed: correct it without naming it.")
+    unique = f"adjust:{key}" if of is None else f"{CORRECTS}{of.pk}:{key}"
     if (known := _known([unique])) is not None:
         return _same(known, {budget.pk: amount_mgpus}, key)[0]
     amounts = {budget.pk: amount_mgpus}

@@ -181,3 +181,48 @@ class ClosedTimestep(models.Model):
 
     def __str__(self) -> str:
         return f"{self.start}"
+
+
+class ClosingStatement(models.Model):
+    """What one budget had and spent in a period, as it was when that was closed; never rewritten.
+
+    Milli-GPU-seconds and GPU-seconds. Granted, carried over and transferred are the budget's own;
+    the rest is its subtree's, each part where it stood at the time. ``released_mgpus`` was still
+    set aside at the period's end. Owed and delivered are unknown (None) where nobody measured them.
+    Later corrections are entries of a later period and no part of it.
+    """
+
+    period = models.ForeignKey(Period, on_delete=models.PROTECT, related_name="statements")
+    budget = models.ForeignKey(Budget, on_delete=models.PROTECT, related_name="+")
+    path = models.CharField(max_length=400)  # as both were called then
+    name = models.CharField(max_length=100)
+    closed_at = models.DateTimeField()
+    granted_mgpus = models.BigIntegerField()
+    carried_mgpus = models.BigIntegerField()
+    transferred_mgpus = models.BigIntegerField()
+    charged_mgpus = models.BigIntegerField()
+    refunded_mgpus = models.BigIntegerField()
+    adjusted_mgpus = models.BigIntegerField()
+    settled_mgpus = models.BigIntegerField()
+    released_mgpus = models.BigIntegerField()
+    charged_gpu_seconds = models.BigIntegerField()
+    parked_gpu_seconds = models.BigIntegerField()
+    unfunded_gpu_seconds = models.BigIntegerField()
+    owed_gpu_seconds = models.BigIntegerField(null=True)
+    delivered_gpu_seconds = models.BigIntegerField(null=True)
+
+    class Meta:
+        ordering = ("period_id", "path", "id")
+        constraints = (
+            models.UniqueConstraint(
+                fields=["period", "budget"], name="one_closing_statement_per_budget"
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.path} in period {self.period_id}"
+
+    @property
+    def unspent_mgpus(self) -> int:
+        given = self.granted_mgpus + self.carried_mgpus + self.transferred_mgpus
+        return given - self.settled_mgpus

@@ -1,7 +1,7 @@
 """Starting and closing periods, and what change sets do to the grants of the active one."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from fractions import Fraction
@@ -14,6 +14,7 @@ from budgets import shares
 from budgets.models import ChangeSet, Period, PlannedCapacity
 from budgets.periods import active
 from ledger.carry_over import carried
+from ledger.closing_statements import Delivered, write_statement
 from ledger.entries import Attempt, hold_entry, write
 from ledger.figures import accounts, all_open_holds, closed_until
 from ledger.holds import release_all
@@ -86,8 +87,14 @@ def withdraw_period(*, period: Period) -> None:
 
 
 @transaction.atomic
-def close_period(*, period: Period, at: datetime) -> None:
-    """Close an active period that is over and charged to its end; from then on it is as it is."""
+def close_period(
+    *, period: Period, at: datetime, delivered: Mapping[int, Delivered] | None = None
+) -> None:
+    """Close an active period that is over and charged to its end; from then on it is as it is.
+
+    Its statement is written with it; ``delivered`` is what each budget was owed and got, by id,
+    where somebody measured that.
+    """
     at = whole(at, "at")
     if at < period.ends_at:
         raise LedgerError(f"{period.name} ends at {iso(period.ends_at)}: close it then.")
@@ -101,6 +108,7 @@ def close_period(*, period: Period, at: datetime) -> None:
     budgets = dict(jobs.values_list("pk", "budget_id"))
     last = period.ends_at - SECOND
     release_all(left, budgets, f"closed:{period.pk}", at=last, now=at)
+    write_statement(period=period, delivered=delivered, now=at)
 
 
 @transaction.atomic
