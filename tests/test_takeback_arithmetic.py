@@ -144,8 +144,8 @@ def test_nrel(used: int, taken: int, planned: str, expected: int) -> None:
 
 def test_nrel_takes_what_its_table_says_beyond_what_it_took() -> None:
     """10,000 taken after the first quarter, 25,000 by the table after the second: take 15,000."""
-    table = Rule("planned", "planned", True, (Step(50_000, 50_000),))
-    assert due(table, 100_000, "1/2", 20_000, taken=10_000) == 15_000
+    assert due(NREL, 250_000, "1/2", 75_000) == 25_000
+    assert due(NREL, 250_000, "1/2", 75_000, taken=10_000) == 15_000
 
 
 def test_incite() -> None:

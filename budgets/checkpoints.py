@@ -1,0 +1,205 @@
+"""Checkpoints of a period: written, removed, and whom they spare. The ledger carries them out."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from django.contrib.auth.models import User
+from django.db import IntegrityError, transaction
+
+from budgets import access, shares
+from budgets.access import Action
+from budgets.core.checkpoints import Rule, Step, fault
+from budgets.models import Budget, Checkpoint, Exemption, Notice, Period
+from budgets.notices import tell
+from budgets.refusals import Refused, check_instant
+
+NOTICE_DAYS = (30, 14, 7)
+REASON_MAX = 2000
+MOST_SPARED_DAYS = 366
+
+
+def add_checkpoint(
+    *,
+    period: Period,
+    at: datetime,
+    measured: str,
+    removed_of: str,
+    cumulative: bool,
+    steps: Sequence[tuple[int, int]],
+    own_plans: bool = True,
+    spared_days: int = 0,
+    author: User,
+    now: datetime,
+) -> Checkpoint:
+    """Give a period a checkpoint: at an instant, who used too little loses a part.
+
+    `steps` are pairs (below, remove) in thousandths of a percent, the lowest first; the fields are
+    those of `budgets.core.checkpoints.Rule`. Refused unless the instant lies inside the period and
+    far enough ahead for the last notice.
+    """
+    check_instant(at, "at")
+    check_instant(now, "now")
+    if measured not in Checkpoint.Measured.values:
+        raise Refused("measured", f"Measure against {' or '.join(Checkpoint.Measured.values)}.")
+    if removed_of not in Checkpoint.RemovedOf.values:
+        raise Refused("removed_of", f"Remove of {' or '.join(Checkpoint.RemovedOf.values)}.")
+    if (wrong := fault(table := [Step(*step) for step in steps])) is not None:
+        raise Refused("steps", wrong)
+    if not 0 <= spared_days <= MOST_SPARED_DAYS:
+        raise Refused("spared_days", f"Spare budgets for 0 to {MOST_SPARED_DAYS} days.")
+    _check_instant_of(period, at, now)
+    try:
+        with transaction.atomic():
+            return Checkpoint.objects.create(
+                period=period,
+                at=at,
+                measured=measured,
+                removed_of=removed_of,
+                cumulative=cumulative,
+                own_plans=own_plans,
+                spared_days=spared_days,
+                steps=[list(step) for step in table],
+                author=author,
+                created_at=now,
+            )
+    except IntegrityError:
+        raise Refused("at", f"{period.name} has a checkpoint at that instant already.") from None
+
+
+def remove_checkpoint(*, checkpoint: Checkpoint, now: datetime) -> None:
+    """Take a checkpoint out of its period, with what was asked about it, before its instant."""
+    check_instant(now, "now")
+    with transaction.atomic():
+        mine = Checkpoint.objects.select_for_update().filter(pk=checkpoint.pk).first()
+        if mine is None:
+            return
+        if mine.done_at or mine.at <= now:
+            raise Refused("at", "The checkpoint is over: what it took can be transferred back.")
+        mine.exemptions.all().delete()
+        mine.delete()
+
+
+def rule(checkpoint: Checkpoint) -> Rule:
+    """Return what a checkpoint does, for the arithmetic."""
+    return Rule(
+        measured=checkpoint.measured,
+        removed_of=checkpoint.removed_of,
+        cumulative=checkpoint.cumulative,
+        steps=tuple(Step(*step) for step in checkpoint.steps),
+    )
+
+
+def upcoming(period: Period, *, now: datetime) -> Checkpoint | None:
+    """Return the next checkpoint of a period that hasn't been carried out."""
+    ahead = period.checkpoints.filter(done_at=None, at__gt=now)
+    return ahead.select_related("period", "author").order_by("at").first()
+
+
+def ask_exemption(
+    *, checkpoint: Checkpoint, budget: Budget, reason: str, by: User, now: datetime
+) -> Exemption:
+    """Ask that a checkpoint spare a budget; one question at a time, before the checkpoint."""
+    check_instant(now, "now")
+    node = shares.tree(at=now).get(budget.pk)
+    if node is None or not node.is_leaf or node.parent_id is None:
+        raise Refused("budget", f"Checkpoints take from projects, and {budget.path} is none.")
+    _check_open(checkpoint, now)
+    try:
+        with transaction.atomic():
+            asked = Exemption.objects.create(
+                checkpoint=checkpoint,
+                budget=budget,
+                reason=_reason(reason),
+                asked_by=by,
+                asked_at=now,
+            )
+            _tell_asked(asked, now)
+            return asked
+    except IntegrityError:
+        raise Refused(
+            "checkpoint", f"That {budget.path} be spared is asked already, or approved."
+        ) from None
+
+
+def decide_exemption(
+    *, exemption: Exemption, approve: bool, reason: str, by: User, now: datetime
+) -> Exemption:
+    """Approve or decline, with a reason and once, that a checkpoint spare a budget."""
+    check_instant(now, "now")
+    status = Exemption.Status.APPROVED if approve else Exemption.Status.DECLINED
+    with transaction.atomic():
+        # The checkpoint's row is what taking back waits for: it sees this decision, or is first.
+        _check_open(Checkpoint.objects.select_for_update().get(pk=exemption.checkpoint_id), now)
+        asked = Exemption.objects.filter(pk=exemption.pk, status=Exemption.Status.ASKED)
+        changed = asked.update(status=status, answer=_reason(reason), decided_by=by, decided_at=now)
+        exemption.refresh_from_db()
+        if not changed:
+            raise Refused("status", f"The exemption is {exemption.status} already.")
+        _tell_decided(exemption, now)
+    return exemption
+
+
+def address(period: Period) -> str:
+    """Return where the checkpoints of a period are shown."""
+    return f"/periods/{period.pk}/checkpoints"
+
+
+def _tell_asked(asked: Exemption, now: datetime) -> None:
+    budget, by = asked.budget, asked.asked_by
+    assert budget.parent is not None, "only projects are spared"
+    tell(
+        users=access.holders(Action.DECIDE_REQUESTS, budget.parent),
+        budget=budget,
+        kind=Notice.Kind.ASKED,
+        text=f"{by.get_username()} asks that {_which(asked)} spare {budget.path}: {asked.reason}",
+        key=f"exemption:{asked.pk}:asked",
+        link=address(asked.checkpoint.period),
+        now=now,
+    )
+
+
+def _tell_decided(decided: Exemption, now: datetime) -> None:
+    budget, by = decided.budget, decided.decided_by
+    assert by is not None
+    spares = "spares" if decided.status == Exemption.Status.APPROVED else "does not spare"
+    tell(
+        users=[decided.asked_by, *access.leads(budget)],
+        budget=budget,
+        kind=Notice.Kind.DECIDED,
+        text=f"T{_which(decided)[1:]} {spares} {budget.path}, {by.get_username()} decided: "
+        f"{decided.answer}",
+        key=f"exemption:{decided.pk}:decided",
+        link=f"/budgets/{budget.path}/plan",
+        now=now,
+    )
+
+
+def _which(exemption: Exemption) -> str:
+    period = exemption.checkpoint.period
+    at = exemption.checkpoint.at.astimezone(ZoneInfo(period.time_zone))
+    return f"the checkpoint of {at:%-d %B %Y %H:%M} ({period.time_zone})"
+
+
+def _check_instant_of(period: Period, at: datetime, now: datetime) -> None:
+    if period.status == Period.Status.CLOSED:
+        raise Refused("period", f"{period.name} is closed: choose one that isn't.")
+    if not period.starts_at < at < period.ends_at:
+        raise Refused("at", f"The checkpoint must lie inside {period.name}.")
+    if at < now + timedelta(days=min(NOTICE_DAYS)):
+        raise Refused(
+            "at", f"Give the checkpoint {min(NOTICE_DAYS)} days at least, so that leads are warned."
+        )
+
+
+def _check_open(checkpoint: Checkpoint, now: datetime) -> None:
+    if checkpoint.done_at or checkpoint.at <= now:
+        raise Refused("checkpoint", "The checkpoint is over: ask for a transfer instead.")
+
+
+def _reason(text: str) -> str:
+    if not text.strip():
+        raise Refused("reason", "Give a reason: it stands beside the decision for good.")
+    if len(text.strip()) > REASON_MAX:
+        raise Refused("reason", f"The reason is longer than {REASON_MAX} characters: shorten it.")
+    return text.strip()

@@ -1,0 +1,85 @@
+"""Carrying out checkpoints: what is due goes back to the parents' reserves, once and in order."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from django.db import transaction
+
+from budgets.models import Checkpoint, CheckpointResult, Period
+from ledger.figures import closed_until
+from ledger.grants import transfer
+from ledger.instants import whole
+from ledger.lock import lock_ledger
+from ledger.losses import KEY, Loss, losses
+from ledger.takeback_notices import note, tell_taken
+
+Status = Period.Status
+
+
+def take_due(*, now: datetime) -> list[Checkpoint]:
+    """Carry out every checkpoint whose instant has passed, in order; return those carried out.
+
+    One waits until all that ran before it is charged, and those after it wait for it. One whose
+    period is over by then, or never started, takes nothing: its grants are gone.
+    """
+    now = whole(now, "now")
+    done: list[Checkpoint] = []
+    waiting: set[int] = set()
+    for one in Checkpoint.objects.filter(done_at=None, at__lte=now).order_by("at", "pk"):
+        if one.period_id in waiting:
+            continue
+        if _carry_out(one.pk, now):
+            done.append(one)
+        else:
+            waiting.add(one.period_id)
+    return done
+
+
+@transaction.atomic
+def _carry_out(pk: int, now: datetime) -> bool:
+    """Carry out one checkpoint; False if it has to wait, or another worker was quicker."""
+    lock_ledger()
+    rows = Checkpoint.objects.select_for_update(of=("self",)).select_related("period", "author")
+    checkpoint = rows.filter(pk=pk, done_at=None).first()
+    if checkpoint is None:
+        return False
+    if now < checkpoint.period.ends_at:
+        if checkpoint.period.status != Status.ACTIVE or not _is_charged(checkpoint):
+            return False
+        _take(checkpoint, losses(checkpoint=checkpoint, now=now), now)
+    checkpoint.done_at = now
+    checkpoint.save(update_fields=["done_at"])
+    return True
+
+
+def _is_charged(checkpoint: Checkpoint) -> bool:
+    until = closed_until()
+    return until is not None and until >= checkpoint.at
+
+
+def _take(checkpoint: Checkpoint, found: Sequence[Loss], now: datetime) -> None:
+    for loss in found:
+        if loss.amount_mgpus:
+            transfer(
+                source=loss.budget,
+                target=loss.parent,
+                amount_mgpus=loss.amount_mgpus,
+                author=checkpoint.author,
+                note=note(checkpoint, loss),
+                key=f"{KEY}:{checkpoint.pk}:{loss.budget.pk}",
+                now=now,
+            )
+    CheckpointResult.objects.bulk_create(
+        CheckpointResult(
+            checkpoint=checkpoint,
+            budget=loss.budget,
+            granted_mgpus=loss.granted_mgpus,
+            used_mgpus=loss.used_mgpus,
+            planned_mgpus=loss.planned_mgpus,
+            due_mgpus=loss.due_mgpus,
+            taken_mgpus=loss.amount_mgpus,
+            spared=loss.spared,
+        )
+        for loss in found
+    )
+    tell_taken(checkpoint=checkpoint, taken=found, now=now)

@@ -1,0 +1,175 @@
+"""Telling leads and managers what a checkpoint would take, and what one has taken."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from django.db import transaction
+
+from budgets import access, checkpoints, periods
+from budgets.access import Action
+from budgets.checkpoints import NOTICE_DAYS
+from budgets.models import Budget, Checkpoint, Notice
+from budgets.notices import tell
+from budgets.refusals import credits, percent
+from ledger.instants import to_seconds, whole
+from ledger.losses import DAY, Loss, losses
+
+OF = {
+    Checkpoint.RemovedOf.PLANNED: "what was planned to date",
+    Checkpoint.RemovedOf.REMAINING: "what remains",
+    Checkpoint.RemovedOf.UNUSED: "what was planned to date and not used",
+}
+
+
+def announce(*, now: datetime) -> int:
+    """Tell who would lose what at the next checkpoint; return of how many budgets.
+
+    From 30, 14 and 7 days before it, each once: to a budget's leads what it would lose and what
+    use avoids it; to its parent's managers one notice of all budgets below. Worked out anew each
+    time; nothing is told of who would lose nothing. After an outage only the newest is told.
+    """
+    now = whole(now, "now")
+    period = periods.active(now)
+    checkpoint = checkpoints.upcoming(period, now=now) if period else None
+    stage = _stage(checkpoint, now) if checkpoint else None
+    if checkpoint is None or stage is None:
+        return 0
+    found = [loss for loss in losses(checkpoint=checkpoint, now=now) if loss.amount_mgpus]
+    start = f"checkpoint:{checkpoint.pk}:{stage}:"
+    told = set(Notice.objects.filter(key__startswith=start).values_list("key", flat=True))
+    with transaction.atomic():
+        fresh = [loss for loss in found if f"{start}{loss.budget.pk}" not in told]
+        for loss in fresh:
+            tell(
+                users=access.leads(loss.budget),
+                budget=loss.budget,
+                kind=Notice.Kind.CHECKPOINT,
+                text=warning(checkpoint, loss),
+                key=f"{start}{loss.budget.pk}",
+                link=f"/budgets/{loss.budget.path}/plan",
+                now=now,
+            )
+        for parent, below in _by_parent(found).items():
+            key = f"{start}below:{parent.pk}"
+            if key not in told:
+                text = _would_lose(checkpoint, parent, below)
+                _tell_managers(parent, Notice.Kind.CHECKPOINT, text, key, checkpoint, now)
+    return len(fresh)
+
+
+def tell_taken(*, checkpoint: Checkpoint, taken: Iterable[Loss], now: datetime) -> None:
+    """Tell both sides what a checkpoint took: the budget's leads, the managers of the reserve."""
+    lost = [loss for loss in taken if loss.amount_mgpus]
+    for loss in lost:
+        tell(
+            users=access.leads(loss.budget),
+            budget=loss.budget,
+            kind=Notice.Kind.TAKEN,
+            text=_lost(checkpoint, loss),
+            key=f"taken:{checkpoint.pk}:{loss.budget.pk}",
+            now=now,
+        )
+    for parent, below in _by_parent(lost).items():
+        total = sum(loss.amount_mgpus for loss in below)
+        text = (
+            f"{credits(total)} credits went back to the reserve of {parent.path} at the "
+            f"checkpoint of {_when(checkpoint)}: {_listed(below)}."
+        )
+        key = f"taken:{checkpoint.pk}:below:{parent.pk}"
+        _tell_managers(parent, Notice.Kind.TAKEN, text, key, checkpoint, now)
+
+
+def note(checkpoint: Checkpoint, loss: Loss) -> str:
+    """Return what the ledger says of a take-back, for good."""
+    return (
+        f"Checkpoint of {checkpoint.at:%Y-%m-%dT%H:%MZ}: {reason(checkpoint, loss)}.{_kept(loss)}"
+    )
+
+
+def reason(checkpoint: Checkpoint, loss: Loss) -> str:
+    """Say which step of the table applies to a budget, with the numbers; it must be one."""
+    assert loss.step is not None
+    measured = checkpoint.get_measured_display().lower()
+    removed_of = OF[Checkpoint.RemovedOf(checkpoint.removed_of)]
+    in_all = ", in all" if checkpoint.cumulative else ""
+    return (
+        f"used {credits(loss.used_mgpus)} of {credits(loss.measured_mgpus)} {measured}, less than "
+        f"{percent(loss.step.below)}: {percent(loss.step.remove)} of {removed_of}{in_all}"
+    )
+
+
+def warning(checkpoint: Checkpoint, loss: Loss) -> str:
+    """Say what a budget would lose as things stand, and what use by when avoids it."""
+    text = (
+        f"As things stand {loss.budget.path} loses {credits(loss.amount_mgpus)} credits to the "
+        f"reserve of {loss.parent.path} at the checkpoint of {_when(checkpoint)}: "
+        f"{reason(checkpoint, loss)}. It loses nothing if {credits(loss.missing_mgpus)} more are "
+        "used by then"
+    )
+    if loss.missing_a_day_mgpus is not None:
+        text += f", {credits(loss.missing_a_day_mgpus)} a day"
+    text += f"; in the last days it was {credits(loss.rate_mgpus)} a day"
+    if loss.due_at_rate_mgpus:
+        text += f", at which {credits(loss.due_at_rate_mgpus)} are lost."
+    else:
+        text += ", at which nothing is lost."
+    return f"{text} An exemption can be asked for until then.{_kept(loss)}"
+
+
+def _would_lose(checkpoint: Checkpoint, parent: Budget, below: Sequence[Loss]) -> str:
+    total = sum(loss.amount_mgpus for loss in below)
+    return (
+        f"As things stand {len(below)} of the budgets of {parent.path} lose {credits(total)} "
+        f"credits to its reserve at the checkpoint of {_when(checkpoint)}: {_listed(below)}."
+    )
+
+
+def _lost(checkpoint: Checkpoint, loss: Loss) -> str:
+    return (
+        f"{loss.budget.path} lost {credits(loss.amount_mgpus)} credits to the reserve of "
+        f"{loss.parent.path} at the checkpoint of {_when(checkpoint)}: "
+        f"{reason(checkpoint, loss)}.{_kept(loss)}"
+    )
+
+
+def _kept(loss: Loss) -> str:
+    rest = loss.due_mgpus - loss.amount_mgpus
+    return f" {credits(rest)} more are due, but spent or set aside." if rest else ""
+
+
+def _listed(below: Sequence[Loss]) -> str:
+    return ", ".join(f"{loss.budget.slug} {credits(loss.amount_mgpus)}" for loss in below)
+
+
+def _tell_managers(
+    parent: Budget, kind: str, text: str, key: str, checkpoint: Checkpoint, now: datetime
+) -> None:
+    tell(
+        users=access.holders(Action.DECIDE_REQUESTS, parent),
+        budget=parent,
+        kind=kind,
+        text=text,
+        key=key,
+        link=checkpoints.address(checkpoint.period),
+        now=now,
+    )
+
+
+def _by_parent(found: Iterable[Loss]) -> dict[Budget, list[Loss]]:
+    below: dict[Budget, list[Loss]] = defaultdict(list)
+    for loss in found:
+        below[loss.parent].append(loss)
+    return below
+
+
+def _stage(checkpoint: Checkpoint, now: datetime) -> int | None:
+    """Return which notice is due: the least number of days that is still ahead."""
+    left = to_seconds(checkpoint.at) - to_seconds(now)
+    return min((days for days in NOTICE_DAYS if left <= days * DAY), default=None)
+
+
+def _when(checkpoint: Checkpoint) -> str:
+    zone = ZoneInfo(checkpoint.period.time_zone)
+    return f"{checkpoint.at.astimezone(zone):%-d %B %Y %H:%M} ({zone.key})"

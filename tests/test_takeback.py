@@ -1,0 +1,337 @@
+"""Checkpoints carried out: what is due goes to the reserve, once, in order, and no further."""
+
+import random
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
+
+from budgets.models import Budget, Checkpoint, CheckpointResult, Period
+from ledger import reports, services
+from ledger.losses import losses
+from ledger.models import Entry
+from ledger.takeback import take_due
+from tests.factories import (
+    HOUR,
+    T0,
+    T1,
+    make_budget,
+    make_checkpoint,
+    make_job,
+    make_nodes,
+    make_period,
+    make_plan,
+    make_pool,
+    make_run,
+    make_shares,
+    someone,
+)
+from tests.ledger_world import CREDIT, give
+from tests.takeback_world import (
+    DAY,
+    NREL,
+    QUARTER,
+    SECOND,
+    carry_out,
+    charged_until,
+    granted,
+    reserve,
+    taken,
+    transfers,
+    use,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def petrel(tree: dict[str, Budget]) -> Budget:
+    return tree["orlo/science/petrel"]
+
+
+@pytest.fixture
+def science(tree: dict[str, Budget]) -> Budget:
+    return tree["orlo/science"]
+
+
+@pytest.fixture
+def period(petrel: Budget) -> Period:
+    made = make_period()
+    give(petrel, 100_000, made)
+    return made
+
+
+# --- What is taken --------------------------------------------------------------------------------
+
+
+def test_five_percent_used_of_a_million_loses_285_000(petrel, science) -> None:
+    period = make_period()
+    give(petrel, 1_000_000, period)
+    at = T0 + 30 * DAY
+    may = make_checkpoint(
+        period, at, [(10, 30), (15, 15)],
+        measured="granted", removed_of="remaining", cumulative=False,
+    )  # fmt: skip
+    use(petrel, 50_000, at - DAY)
+    assert carry_out(may) == {"petrel": 285_000}
+    assert granted(petrel, period, at + HOUR) == 715_000
+    assert granted(science, period, at + HOUR) == 1_000_000
+    assert reserve(science, period, at + HOUR) == 285_000
+    (entry,) = Entry.objects.filter(kind="transfer")
+    assert entry.key == f"transfer:takeback:{may.pk}:{petrel.pk}:{petrel.pk}"
+    assert entry.note == (
+        f"Checkpoint of {at:%Y-%m-%dT%H:%MZ}: used 50,000.00 of 1,000,000.00 granted, less than "
+        "10.000 %: 30.000 % of what remains."
+    )
+    assert (entry.author, entry.at) == (may.author, at + HOUR)
+    assert reports.entry_problems(start=T0, end=at) == []
+
+
+def test_a_cumulative_table_takes_what_is_missing_in_all(petrel, period) -> None:
+    first, second, third = (make_checkpoint(period, T0 + n * QUARTER, NREL) for n in (1, 2, 3))
+    use(petrel, 12_000, T0 + DAY)
+    assert carry_out(first) == {"petrel": 8_750}
+    use(petrel, 18_000, first.at + DAY)
+    assert carry_out(second) == {"petrel": 1_250}
+    use(petrel, 30_000, second.at + DAY)
+    assert carry_out(third) == {}
+    result = third.results.get(budget=petrel)
+    assert (result.used_mgpus, result.planned_mgpus) == (60_000 * CREDIT, 75_000 * CREDIT)
+    assert granted(petrel, period, third.at + HOUR) == 90_000
+
+
+def test_an_own_plan_is_what_use_is_measured_against(petrel, period) -> None:
+    make_plan(petrel, period, [10, 20, 70])
+    at = datetime(2026, 11, 1, tzinfo=T0.tzinfo)
+    own = make_checkpoint(period, at, [(100, 100)], removed_of="unused")
+    use(petrel, 8_000, T0 + DAY)
+    assert carry_out(own) == {"petrel": 2_000}
+
+
+def test_a_checkpoint_may_go_by_time_alone(petrel, period) -> None:
+    make_plan(petrel, period, [0, 0, 100])
+    even = make_checkpoint(period, T0 + QUARTER, [(100, 100)], removed_of="unused", own_plans=False)
+    assert carry_out(even) == {"petrel": 25_000}
+
+
+def test_a_plan_made_after_the_checkpoint_changes_nothing(petrel, period) -> None:
+    checkpoint = make_checkpoint(period, T0 + QUARTER, [(100, 100)], removed_of="unused")
+    make_plan(petrel, period, [0, 0, 100], created_at=checkpoint.at + SECOND)
+    assert carry_out(checkpoint) == {"petrel": 25_000}
+
+
+def test_only_projects_lose_and_each_by_itself(tree, period) -> None:
+    auk, tern = tree["orlo/science/auk"], tree["orlo/vision/tern"]
+    give(auk, 4_000, period)
+    give(tern, 1_000, period)
+    use(auk, 1_000, T0 + DAY)
+    checkpoint = make_checkpoint(period, T0 + QUARTER, NREL)
+    assert carry_out(checkpoint) == {"petrel": 20_000, "tern": 200}
+    found = set(checkpoint.results.values_list("budget__path", flat=True))
+    assert found == {"orlo/science/petrel", "orlo/science/auk", "orlo/vision/tern"}
+    assert reserve(tree["orlo/vision"], period, T0 + QUARTER + HOUR) == 200
+
+
+def test_a_budget_that_left_the_tree_loses_nothing(tree, petrel, period) -> None:
+    checkpoint = make_checkpoint(period, T0 + QUARTER, NREL)
+    make_shares(tree["orlo/science"], {tree["orlo/science/auk"]: 50_000}, at=T0 + DAY)
+    assert carry_out(checkpoint) == {}
+
+
+# --- Once, in order, late -------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_carried_out_once(period) -> None:
+    checkpoint = make_checkpoint(period, T0 + QUARTER, NREL)
+    carry_out(checkpoint)
+    before = transfers()
+    assert before
+    for days in (0, 1, 2):
+        assert take_due(now=checkpoint.at + HOUR + days * DAY) == []
+    assert transfers() == before
+
+
+def test_it_waits_until_all_before_it_is_charged(petrel, period) -> None:
+    checkpoint = make_checkpoint(period, T0 + QUARTER, NREL)
+    later = make_checkpoint(period, T0 + QUARTER + HOUR, NREL)
+    assert take_due(now=later.at + DAY) == []
+    charged_until(checkpoint.at - SECOND - HOUR)
+    assert take_due(now=later.at + DAY) == []
+    assert not CheckpointResult.objects.exists()
+    charged_until(checkpoint.at)
+    assert take_due(now=later.at + DAY) == [checkpoint]
+
+
+def test_nothing_is_taken_before_its_instant(period) -> None:
+    checkpoint = make_checkpoint(period, T0 + QUARTER, NREL)
+    charged_until(checkpoint.at)
+    assert take_due(now=checkpoint.at - SECOND) == []
+    assert take_due(now=checkpoint.at) == [checkpoint]
+
+
+def test_after_an_outage_it_takes_what_it_would_have_taken(petrel, period) -> None:
+    checkpoint = make_checkpoint(period, T0 + QUARTER, NREL)
+    use(petrel, 10_000, checkpoint.at - SECOND)
+    use(petrel, 90_000, checkpoint.at)  # a second too late
+    give(petrel, 100_000, period)
+    charged_until(checkpoint.at)
+    expected = 2 * 25_000 * 55 // 100  # 10,000 of 50,000 planned of 200,000 are 20 %
+    assert take_due(now=checkpoint.at + 40 * DAY) == [checkpoint]
+    assert taken(checkpoint) == {"petrel": expected}
+
+
+def test_what_is_granted_after_its_instant_doesn_t_count(tree, petrel, period) -> None:
+    checkpoint = make_checkpoint(period, T0 + QUARTER, NREL)
+    services.grant(
+        budget=petrel, amount_mgpus=100_000 * CREDIT, author=someone(), note="more", key="more",
+        now=checkpoint.at + SECOND,
+    )  # fmt: skip
+    charged_until(checkpoint.at)
+    take_due(now=checkpoint.at + DAY)
+    assert taken(checkpoint) == {"petrel": 20_000}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_late_and_in_time_come_to_the_same(tree, seed: int) -> None:
+    """Whatever the tables: what a budget keeps doesn't depend on when checkpoints are carried out.
+
+    What is spendable lies above what any of them takes, so that nothing stops short.
+    """
+    outcomes = []
+    for late in (False, True):
+        with transaction.atomic():
+            dice = random.Random(seed)
+            outcomes.append(_play(tree, dice, late=late))
+            transaction.set_rollback(True)
+    assert outcomes[0] == outcomes[1]
+    assert any(outcomes[0])
+
+
+def _play(tree: dict[str, Budget], dice: random.Random, *, late: bool) -> list[dict[str, int]]:
+    period, petrel, auk = make_period(), tree["orlo/science/petrel"], tree["orlo/science/auk"]
+    give(petrel, 50_000, period)
+    give(auk, 7_000, period)
+    made = []
+    for number in (1, 2, 3):
+        steps = zip(sorted(dice.sample(range(10, 100), 2)), (40, 15), strict=True)
+        fields: dict[str, Any] = {
+            "measured": dice.choice(Checkpoint.Measured.values),
+            "removed_of": dice.choice(Checkpoint.RemovedOf.values),
+            "cumulative": dice.random() < 0.5,
+        }
+        made.append(make_checkpoint(period, T0 + number * QUARTER, list(steps), **fields))
+    for one in made:
+        use(petrel, dice.randrange(2_000), one.at - DAY)
+        use(auk, dice.randrange(500), one.at - HOUR)
+        if not late:
+            carry_out(one)
+    if late:
+        charged_until(made[-1].at)
+        assert take_due(now=made[-1].at + HOUR) == made
+    return [taken(one) for one in made]
+
+
+def test_a_period_that_is_over_is_left_alone(petrel, period) -> None:
+    checkpoint = make_checkpoint(period, T0 + QUARTER, NREL)
+    charged_until(T1)
+    assert take_due(now=T1) == [checkpoint]
+    assert not transfers()
+    assert not checkpoint.results.exists()
+    assert take_due(now=T1 + DAY) == []
+
+
+def test_a_period_that_has_not_started_is_left_alone(tree) -> None:
+    period = make_period(status="approved")
+    checkpoint = make_checkpoint(period, T0 + QUARTER, NREL)
+    charged_until(checkpoint.at)
+    assert take_due(now=checkpoint.at + HOUR) == []
+    Period.objects.filter(pk=period.pk).update(status="active")
+    assert take_due(now=checkpoint.at + HOUR) == [checkpoint]
+
+
+# --- No further than what is free -----------------------------------------------------------------
+
+
+def test_what_is_spent_or_set_aside_stays_and_the_note_says_so(petrel, period) -> None:
+    checkpoint = make_checkpoint(
+        period, T0 + QUARTER, [(99, 100)], measured="granted", removed_of="remaining"
+    )
+    job = make_job(petrel)
+    assert services.place_hold(job=job, amount_mgpus=30_000 * CREDIT, now=T0).funded
+    use(petrel, 10_000, T0 + DAY)
+    assert carry_out(checkpoint) == {"petrel": 60_000}
+    result = checkpoint.results.get(budget=petrel)
+    assert result.due_mgpus == 90_000 * CREDIT
+    assert Entry.objects.get(kind="transfer").note.endswith(
+        "30,000.00 more are due, but spent or set aside."
+    )
+    figures = reports.figures(period=period, now=checkpoint.at + HOUR)[petrel.pk]
+    assert (figures.spendable_mgpus, figures.held_mgpus) == (0, 30_000 * CREDIT)
+
+
+def test_where_nothing_is_free_nothing_is_taken(petrel, period) -> None:
+    checkpoint = make_checkpoint(period, T0 + QUARTER, NREL)
+    use(petrel, 120_000, checkpoint.at + SECOND)  # after it, and more than there is
+    assert carry_out(checkpoint) == {}
+    assert checkpoint.results.get(budget=petrel).due_mgpus == 20_000 * CREDIT
+    assert not transfers()
+
+
+# --- Dry run --------------------------------------------------------------------------------------
+
+
+def test_as_things_stand_is_what_is_taken_if_nothing_changes(petrel, period) -> None:
+    checkpoint = make_checkpoint(period, T0 + QUARTER, NREL)
+    use(petrel, 3_000, T0 + DAY)
+    before = losses(checkpoint=checkpoint, now=T0 + 2 * DAY)
+    expected = {loss.budget.slug: loss.amount_mgpus // CREDIT for loss in before if loss.due_mgpus}
+    assert not CheckpointResult.objects.exists()
+    assert carry_out(checkpoint) == expected == {"petrel": 20_000}
+
+
+def test_what_use_avoids_it(petrel, period) -> None:
+    checkpoint = make_checkpoint(period, T0 + QUARTER, NREL)
+    use(petrel, 3_000, T0 + DAY)
+    (loss,) = [
+        one for one in losses(checkpoint=checkpoint, now=T0 + 3 * DAY) if one.budget == petrel
+    ]
+    assert loss.missing_mgpus == 14_500 * CREDIT  # 70 % of 25,000 less 3,000
+    assert loss.missing_a_day_mgpus == 725 * CREDIT  # in 20 days
+    use(petrel, 14_500, checkpoint.at - SECOND)
+    assert carry_out(checkpoint) == {}
+
+
+def test_what_is_lost_at_the_present_rate(petrel, period) -> None:
+    checkpoint = make_checkpoint(period, T0 + QUARTER, NREL)
+    now = T0 + 13 * DAY
+    use(petrel, 700 * 7, now - DAY)
+    charged_until(T0 + 30 * 60 * SECOND)
+    charged_until(now)
+    (loss,) = [one for one in losses(checkpoint=checkpoint, now=now) if one.budget == petrel]
+    assert loss.rate_mgpus == 700 * CREDIT
+    assert loss.due_mgpus == 20_000 * CREDIT  # 4,900 of 25,000 as things stand
+    assert loss.due_at_rate_mgpus == 8_750 * CREDIT  # 4,900 + 7,000
+
+
+def test_what_runs_counts_as_used_before_it_is_charged(tree, petrel, period) -> None:
+    (node,) = make_nodes(make_pool())
+    make_run(make_job(petrel), {node: 0xFF})
+    checkpoint = make_checkpoint(period, T0 + QUARTER, NREL)
+    found = losses(checkpoint=checkpoint, now=T0 + 2 * HOUR)
+    assert [loss.used_mgpus for loss in found if loss.budget == petrel] == [16 * CREDIT]
+
+
+def test_a_dry_run_asks_a_constant_number_of_queries(tree, period):
+    checkpoint = make_checkpoint(period, T0 + QUARTER, NREL)
+    counts = []
+    for _ in range(2):
+        with CaptureQueriesContext(connection) as seen:
+            losses(checkpoint=checkpoint, now=T0 + DAY)
+        counts.append(len(seen))
+        more = [make_budget(parent=tree["orlo/vision"]) for _ in range(10)]
+        make_shares(
+            tree["orlo/vision"], {tree["orlo/vision/tern"]: 0} | dict.fromkeys(more, 1_000), at=T0
+        )
+    assert counts[0] == counts[1]
