@@ -21,6 +21,7 @@ from ledger.holds import release_all
 from ledger.instants import LedgerError, iso, to_seconds, whole
 from ledger.lock import lock_ledger
 from ledger.models import Entry
+from ledger.period_plans import granted_by_shares
 from workloads.models import Holding, Job
 
 Kind, Status = Entry.Kind, Period.Status
@@ -185,15 +186,11 @@ def _previous(period: Period) -> Period | None:
 
 
 def _grants(period: Period, author: User | None, now: datetime) -> Iterator[Entry]:
-    for planned in period.capacities.select_related("pool").order_by("pool_id"):
-        worth = planned.gpu_seconds * planned.rate_per_mille
-        effective = shares.effective_shares(at=period.starts_at, pool=planned.pool)
-        for budget_id, share in sorted(effective.items()):
-            if amount := int(share * worth):
-                key = f"grant:{period.pk}:{budget_id}:{planned.pool_id}"
-                entry = _entry(Kind.GRANT, budget_id, period, amount, key, author, now)
-                entry.pool_id = planned.pool_id
-                yield entry
+    for (pool_id, budget_id), amount in granted_by_shares(period=period).items():
+        key = f"grant:{period.pk}:{budget_id}:{pool_id}"
+        entry = _entry(Kind.GRANT, budget_id, period, amount, key, author, now)
+        entry.pool_id = pool_id
+        yield entry
 
 
 def _carry_over(

@@ -1,0 +1,102 @@
+"""A period's plan: the shares that are drafted ahead for its start, as change sets of that instant.
+
+They are change sets like any other, decided by whoever edits the parent's shares; those that are
+approved by the period's start are in its grants.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import QuerySet
+
+from budgets import change_sets, shares
+from budgets.models import Budget, ChangeSet, Period
+from budgets.refusals import Refused
+from budgets.shares import Vector
+from clusters.models import Pool
+
+Status = ChangeSet.Status
+OPEN = (Status.DRAFT, Status.PROPOSED)
+PLANNABLE = (Period.Status.DRAFT, Period.Status.PROPOSED, Period.Status.APPROVED)
+
+
+@dataclass(frozen=True, slots=True)
+class NewShares:
+    """New shares of all active children of one parent; arguments of a change set's draft."""
+
+    parent: Budget
+    shares: Mapping[Budget, int]
+    base_version: int
+    overrides: Mapping[tuple[Budget, Pool], int] = field(default_factory=dict)
+
+
+def plan_shares(
+    *, period: Period, changes: Iterable[NewShares], reason: str, author: User, now: datetime
+) -> list[ChangeSet]:
+    """Propose shares for a period's start, of as many parents as are given; all or none.
+
+    Raises Refused for a period that has begun, and Refused and StaleBase as a draft does.
+    """
+    if period.status not in PLANNABLE or period.starts_at <= now:
+        raise Refused("period", f"{period.name} has begun: change its shares from now on instead.")
+    with transaction.atomic():
+        drafts = [
+            change_sets.draft_change_set(
+                parent=one.parent,
+                shares=one.shares,
+                overrides=one.overrides,
+                reason=reason,
+                author=author,
+                base_version=one.base_version,
+                effective_at=period.starts_at,
+                now=now,
+            )
+            for one in changes
+        ]
+        if not drafts:
+            raise Refused("change_sets", "Give the new shares of at least one budget's children.")
+        return [change_sets.propose(change_set=draft, now=now) for draft in drafts]
+
+
+def sets_of(period: Period) -> QuerySet[ChangeSet]:
+    """Return the change sets of a period's plan, but for those that were declined."""
+    sets = ChangeSet.objects.filter(effective_at=period.starts_at).exclude(status=Status.DECLINED)
+    return sets.select_related("parent", "author", "decided_by").order_by("parent__path", "pk")
+
+
+def proposed(period: Period) -> dict[int, Vector]:
+    """Return the vectors that are proposed and not decided, by parent; of several the newest."""
+    newest = {one.parent_id: one for one in sets_of(period) if one.status in OPEN}
+    return shares.vectors_of(newest.values())
+
+
+def concerns(period: Period) -> list[str]:
+    """Return what keeps the plan from holding at the period's start, a sentence each."""
+    if period.status not in PLANNABLE:
+        return []
+    by_parent: dict[Budget, list[ChangeSet]] = {}
+    for one in sets_of(period):
+        by_parent.setdefault(one.parent, []).append(one)
+    found = (_concern(period, parent, sets) for parent, sets in by_parent.items())
+    return [sentence for sentence in found if sentence]
+
+
+def _concern(period: Period, parent: Budget, sets: list[ChangeSet]) -> str:
+    undecided = [one for one in sets if one.status in OPEN]
+    if undecided:
+        return (
+            f"Change set {undecided[-1].pk}, the planned shares of {parent.path}, is not decided."
+        )
+    approved = [one for one in sets if one.status == Status.APPROVED]
+    if not approved:
+        return f"The planned shares of {parent.path} are on an outdated base: plan them again."
+    in_force = shares.in_force(parent, at=period.starts_at)
+    if in_force is not None and in_force.pk != approved[-1].pk:
+        return (
+            f"Change set {in_force.pk} was approved after the planned shares of {parent.path} and "
+            "stands in for them: plan them again."
+        )
+    return ""
