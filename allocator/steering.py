@@ -15,7 +15,7 @@ from allocator import requests
 from budgets import notices
 from budgets import services as budgets
 from budgets import shares as reads
-from budgets.access import leads
+from budgets.access import leads, named_to
 from budgets.models import Budget, ChangeSet, Notice, Request
 from budgets.refusals import credits
 from clusters.models import Pool
@@ -124,14 +124,17 @@ def transfer(
         )
         who, what = author.get_username(), f"{credits(amount_mgpus)} credits"
         for about in (source, target):
-            notices.tell(
-                users=[user for user in leads(about) if user != author],
-                budget=about,
-                kind=Notice.Kind.TRANSFERRED,
-                text=f"{who} moved {what} from {source.path} to {target.path}: {reason.strip()}",
-                key=f"transfer:{key}:{about.pk}",
-                now=now,
-            )
+            for lead in leads(about).exclude(pk=author.pk):
+                # Of two budgets one may know only one's own.
+                out_of, into = (named_to(lead, one) for one in (source, target))
+                notices.tell(
+                    users=[lead],
+                    budget=about,
+                    kind=Notice.Kind.TRANSFERRED,
+                    text=f"{who} moved {what} from {out_of} to {into}: {reason.strip()}",
+                    key=f"transfer:{key}:{about.pk}",
+                    now=now,
+                )
         requests.replan("shares")
     return written
 

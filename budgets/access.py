@@ -207,6 +207,11 @@ def get_notice_or_404(user: Person, pk: int) -> Notice:
     return found
 
 
+def named_to(user: Person, sibling: Budget) -> str:
+    """Return a budget's path for someone who may know it, else what it is to a sibling."""
+    return sibling.path if standing(user).knows(sibling.path) else "a budget beside it"
+
+
 def redacted(held: Standing, data: Any) -> Any:
     """Return reasons and stories with the names taken out of what a person may not know.
 

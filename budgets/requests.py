@@ -29,6 +29,14 @@ class AskedAlready(Refused):
         )
 
 
+class DecidedAlready(Refused):
+    """The request is not open any more: `request` is as it is now."""
+
+    def __init__(self, found: Request) -> None:
+        self.request = found
+        super().__init__("status", _not_open(found))
+
+
 def ask(
     *,
     budget: Budget,
@@ -113,7 +121,7 @@ def lock_open(request: Request) -> Request:
     """Lock an open request until the transaction ends; refuse one that was decided meanwhile."""
     found = Request.objects.select_for_update(of=("self",)).get(pk=request.pk)
     if found.status != Status.OPEN:
-        raise Refused("status", _not_open(found))
+        raise DecidedAlready(found)
     return found
 
 

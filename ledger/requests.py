@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from budgets import notices, shares
-from budgets.access import Action, holders, leads
+from budgets.access import Action, holders, leads, named_to
 from budgets.models import Budget, Notice, Request
 from budgets.periods import active
 from budgets.raising import raise_share
@@ -154,7 +154,7 @@ def _lapse(found: Request, now: datetime) -> str:
         _move(found, found.budget, to, left, found.decided_by, note, ":back", now)
     return (
         f"Of {quantity(found, found.given)} for {found.budget.path}, {credits(max(0, left))} were "
-        f"left and went back to {to.path}."
+        "left and went back."
     )
 
 
@@ -250,11 +250,14 @@ def _tell_granted(found: Request, now: datetime) -> None:
     who, what = found.decided_by.get_username(), quantity(found, found.given)
     until = f" until {found.until:%d %b %Y %H:%M} UTC" if found.until else ""
     said = f": {found.answer}" if found.answer else "."
-    given = f"{who} granted {what} for {found.budget.path} out of {found.source.path}{until}{said}"
+    out_of = named_to(found.asked_by, found.source)
+    given = f"{who} granted {what} for {found.budget.path} out of {out_of}{until}{said}"
     _tell_asker(found, given, now)
     if found.decision == Decision.SIBLING:
-        text = f"{who} moved {what} from {found.source.path} to {found.budget.path}{until}{said}"
-        _tell(found, list(leads(found.source)), Notice.Kind.TRANSFERRED, text, now, found.source)
+        for lead in leads(found.source):
+            to = named_to(lead, found.budget)
+            text = f"{who} moved {what} from {found.source.path} to {to}{until}{said}"
+            _tell(found, [lead], Notice.Kind.TRANSFERRED, text, now, found.source)
 
 
 def _tell_asker(found: Request, text: str, now: datetime) -> None:

@@ -10,8 +10,10 @@ from rest_framework.test import APIClient
 
 from allocator import cycle
 from allocator.models import Cycle
+from budgets.models import Notice
 from config import urls
 from tests import factories as make
+from tests.ledger_world import give, give_alone
 
 pytestmark = pytest.mark.django_db
 PEOPLE = ("root", "admin", "manager", "member", "viewer", "stranger", "nobody")
@@ -63,6 +65,57 @@ TABLE = [
     ("post", "budgets/orlo/science/change-sets/", CHANGE, SCIENCE),
     ("post", "change-sets/{change_set}/approve/", None, SCIENCE),
     ("post", "change-sets/{change_set}/decline/", None, SCIENCE),
+    ("get", "budgets/orlo/science/petrel/requests/", None, PETREL),
+    (
+        "post",
+        "budgets/orlo/science/petrel/requests/",
+        REASON | {"thousandths": 1000},
+        PETREL | {"viewer": 403},
+    ),
+    ("get", "budgets/orlo/science/petrel/transfers/", None, PETREL),
+    (
+        "post",
+        "budgets/orlo/science/petrel/transfers/",
+        REASON | {"to": "orlo/science/auk", "amount_mgpus": 1},
+        PETREL | {"member": 400, "viewer": 400},  # auk is not visible
+    ),
+    (
+        "post",
+        "budgets/orlo/science/petrel/transfers/",
+        REASON | {"to": "orlo/science/petrel", "amount_mgpus": 1},
+        dict.fromkeys(PEOPLE, 400) | {"member": 403, "viewer": 403, "stranger": 404, "nobody": 404},
+    ),
+    (
+        "post",
+        "budgets/orlo/science/transfers/",
+        REASON | {"to": "orlo/science/auk", "amount_mgpus": 1},
+        SCIENCE,
+    ),
+    (
+        "post",
+        "budgets/orlo/science/petrel/transfers/",
+        REASON | {"to": "orlo", "amount_mgpus": 1},
+        WHOLE_TREE | {"manager": 400, "member": 400, "viewer": 400},
+    ),
+    ("get", "requests/", None, EVERYONE),
+    ("get", "requests/{request}/", None, PETREL),
+    (
+        "post",
+        "requests/{request}/grant/",
+        REASON | {"source": "orlo/science"},
+        BELOW_SCIENCE,
+    ),
+    (
+        "post",
+        "requests/{request}/grant/",
+        REASON | {"source": "orlo"},
+        BELOW_SCIENCE | {"manager": 400},  # orlo is not visible
+    ),
+    ("post", "requests/{request}/decline/", REASON, BELOW_SCIENCE),
+    ("post", "requests/{request}/withdraw/", None, BELOW_SCIENCE),
+    ("get", "notices/", None, EVERYONE),
+    ("post", "notices/read/", None, EVERYONE),
+    ("post", "notices/{notice}/read/", None, dict.fromkeys(PEOPLE, 404) | {"member": 200}),
     ("get", "jobs/", None, EVERYONE),
     (
         "post",
@@ -86,14 +139,26 @@ def ids(cast, tree):
     """A job of somebody else in petrel, its cycle, and a proposal for science."""
     pool = make.make_pool("h100")
     make.make_nodes(pool, 2)
-    make.make_period(starts_at=make.LONG_AGO, ends_at=make.LONG_AGO.replace(year=2100))
+    period = make.make_period(starts_at=make.LONG_AGO, ends_at=make.LONG_AGO.replace(year=2100))
+    give(tree["orlo/science/petrel"], 10, period)
+    for path, credits in (("orlo", 20), ("orlo/science", 10)):
+        give_alone(tree[path], credits, period)
+    petrel = tree["orlo/science/petrel"]
+    request = make.make_request(petrel, unit="credits", asked=1, asked_by=cast["colleague"])
+    make.tell(cast["member"], petrel)
     make.make_budget("old", parent=tree["orlo/science"], archived_at=make.T0)
     job = make.make_job(tree["orlo/science/petrel"], user=cast["colleague"], minimum_runtime_s=0)
     made = cycle.run(at=make.T0, trigger="test")
     client = APIClient()
     client.force_authenticate(cast["root"])
     proposal = client.post("/api/v1/budgets/orlo/science/change-sets/", CHANGE).json()
-    return {"job": job.pk, "cycle": made.pk, "change_set": proposal["id"]}
+    return {
+        "job": job.pk,
+        "cycle": made.pk,
+        "change_set": proposal["id"],
+        "request": request.pk,
+        "notice": Notice.objects.get(user=cast["member"]).pk,
+    }
 
 
 @pytest.mark.parametrize("who", PEOPLE)
@@ -210,6 +275,6 @@ def test_a_cycle_is_given_in_the_file_formats(api_of, ids):
 
 
 def _numbered(address):
-    for name in ("job", "cycle", "change_set"):
+    for name in ("job", "cycle", "change_set", "request", "notice"):
         address = address.replace(f"{{{name}}}", "1")
     return address

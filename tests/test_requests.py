@@ -167,10 +167,12 @@ def test_credits_from_a_sibling_are_told_to_those_who_lead_it(tree, cast, period
     assert told("transferred") == [
         (
             "lead",
-            "manager moved 4.00 credits from orlo/science/auk to orlo/science/petrel: agreed",
+            "manager moved 4.00 credits from orlo/science/auk to a budget beside it: agreed",
             "/budgets/orlo/science/auk",
         )
     ]
+    ((_, text, _),) = told("decided")  # a member of petrel is not told of auk either
+    assert "out of a budget beside it: agreed" in text
 
 
 @pytest.mark.parametrize(
@@ -194,6 +196,12 @@ def test_a_grant_that_can_not_be_is_refused_and_leaves_nothing(
     made.refresh_from_db()
     assert (made.status, made.given, made.decided_by) == ("open", None, None)
     assert (ledger(), Notice.objects.count()) == (before, notices)
+
+
+def test_who_knows_both_budgets_is_told_their_names(tree, cast, period):
+    grant(ask(tree[PETREL], cast["manager"]), tree[AUK], cast["admin"])
+    ((who, text, _),) = told("decided")
+    assert (who, "out of orlo/science/auk" in text) == ("manager", True)
 
 
 def test_a_decision_is_made_once_and_the_second_is_told_who_decided(tree, cast, period):
@@ -398,7 +406,7 @@ def test_of_credits_for_a_time_what_is_left_goes_back(tree, cast, period):
     before = ledger()
     services.end_due(now=until + HOUR)
     assert ledger() == before
-    assert "3.00 were left and went back to orlo/science/auk" in told("ended")[0][1]
+    assert "3.00 were left and went back." in told("ended")[0][1]
 
 
 def test_what_a_gone_sibling_gave_goes_back_to_their_parent(tree, cast, period):

@@ -1,21 +1,41 @@
-"""The API of budgets: the tree, changes of it, and people."""
+"""The API of budgets: the tree, changes of it, requests, transfers, notices, and people."""
 
 from budgets.api.change_sets import ApproveChangeSet, ChangeSets, DeclineChangeSet
+from budgets.api.notices import Notices, ReadAllNotices, ReadNotice
 from budgets.api.people import Me, RoleOf, Roles, SignInForToken
+from budgets.api.requests import (
+    BudgetRequests,
+    DeclineRequest,
+    GrantRequest,
+    RequestDetail,
+    Requests,
+    WithdrawRequest,
+)
 from budgets.api.structure import Archive, Budgets, Move, Reactivate
+from budgets.api.transfers import Transfers
 from budgets.api.tree import BudgetDetail
 
 __all__ = [
     "ApproveChangeSet",
     "Archive",
     "BudgetDetail",
+    "BudgetRequests",
     "Budgets",
     "ChangeSets",
     "DeclineChangeSet",
+    "DeclineRequest",
+    "GrantRequest",
     "Me",
     "Move",
+    "Notices",
     "Reactivate",
+    "ReadAllNotices",
+    "ReadNotice",
+    "RequestDetail",
+    "Requests",
     "RoleOf",
     "Roles",
     "SignInForToken",
+    "Transfers",
+    "WithdrawRequest",
 ]
