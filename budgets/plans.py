@@ -35,6 +35,10 @@ class Plans:
         """
         return self.of(budget_id).at(_seconds(at))
 
+    def elapsed(self, at: datetime) -> Fraction:
+        """Return how much of the period's time with GPUs has passed at an instant, 0 to 1."""
+        return self.even.at(_seconds(at))
+
 
 def load(*, period: Period, at: datetime) -> Plans:
     """Return what is planned in a period as it was planned at an instant. Two queries."""

@@ -347,10 +347,11 @@ def runway_days(*, spendable_mgpus: int, burn_rate_mgpus: int) -> Fraction | Non
     return Fraction(max(0, spendable_mgpus), burn_rate_mgpus)
 
 
-def pace(*, used_mgpus: int, granted_mgpus: int, elapsed: Fraction) -> Fraction | None:
-    """Return used ÷ (granted × elapsed share of the period); None where nothing was planned.
+def pace(*, used_mgpus: int, granted_mgpus: int, planned: Fraction) -> Fraction | None:
+    """Return used ÷ (granted × what part of it is planned to date); None where nothing is.
 
-    1 is on time: at a quarter of the period a quarter is used. Used is settled + in flight.
+    The part is the budget's plan's, else the elapsed share of the period (`budgets.plans`). 1 is
+    on time: at a quarter of the period a quarter is used. Used is settled + in flight.
     """
-    planned = granted_mgpus * elapsed
-    return Fraction(used_mgpus) / planned if planned > 0 else None
+    to_date = granted_mgpus * planned
+    return Fraction(used_mgpus) / to_date if to_date > 0 else None

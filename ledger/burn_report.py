@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Protocol
 
+from budgets import plans
 from budgets.models import Budget, Period
-from budgets.periods import elapsed
 from ledger import period_end
 from ledger.burn import Spent, pace, per_day, rate_window, runway_days, settled_between
 from ledger.figures import closed_until
@@ -173,7 +173,7 @@ class _Report:
         self.now = min(now, from_seconds(to_seconds(period.ends_at) - 1))
         self.tree = Membership.load()
         self.figures = figures(period=period, now=self.now)
-        self.elapsed = elapsed(period, self.now)
+        self.plans = plans.load(period=period, at=self.now)
         self.settled: dict[int, int] = defaultdict(int)
         self.burned: dict[int, Spent] = defaultdict(Spent)
         self.rate: dict[int, int] = defaultdict(int)
@@ -286,7 +286,8 @@ class _Report:
         granted, in_flight = (mine.granted_mgpus, mine.in_flight_mgpus) if mine else (0, 0)
         spendable = mine.spendable_mgpus if mine else 0
         used = settled + in_flight
-        on_pace = pace(used_mgpus=used, granted_mgpus=granted, elapsed=self.elapsed)
+        planned = self.plans.planned(budget.pk, self.now)
+        on_pace = pace(used_mgpus=used, granted_mgpus=granted, planned=planned)
         runway = runway_days(spendable_mgpus=spendable, burn_rate_mgpus=rate)
         return BurnRow(
             path=budget.path,

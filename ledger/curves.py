@@ -8,6 +8,7 @@ from fractions import Fraction
 from itertools import groupby
 
 from budgets import periods
+from budgets.core.plans import Curve
 from budgets.models import Budget, Period
 from ledger.burn import settled_by_time
 from ledger.figures import GRANTED
@@ -78,25 +79,33 @@ def _settled(budget: Budget, borders: list[int]) -> list[int]:
     return sums
 
 
-def plan(*, period: Period, steps: Sequence[Step]) -> Points:
-    """Return what was planned to be left: each step used up evenly to the period's end."""
+def plan(*, curve: Curve, steps: Sequence[Step]) -> Points:
+    """Return what is planned to be left: of each step, what the curve plans for after it.
+
+    Two points at each step, so that it is drawn upright, and one where the curve bends.
+    """
+    if not steps:
+        return []
+    bends = [from_seconds(mark) for mark in curve.marks if mark > to_seconds(steps[0].at)]
     points: Points = []
-    for number, step in enumerate(steps):
-        if number:
-            points.append((step.at, planned_left(period=period, steps=steps[:number], at=step.at)))
-        points.append((step.at, planned_left(period=period, steps=steps[: number + 1], at=step.at)))
-    return [*points, (period.ends_at, 0)] if points else []
+    for at in sorted({*bends, *(step.at for step in steps)}):
+        before = [step for step in steps if step.at < at]
+        upto = [step for step in steps if step.at <= at]
+        if before:
+            points.append((at, planned_left(curve=curve, steps=before, at=at)))
+        if len(upto) > len(before):
+            points.append((at, planned_left(curve=curve, steps=upto, at=at)))
+    return points
 
 
-def planned_left(*, period: Period, steps: Sequence[Step], at: datetime) -> int:
-    """Return what was planned to be left at an instant, of the steps up to it."""
-    end = to_seconds(period.ends_at)
-    rest = end - to_seconds(at)
-    parts = (
-        Fraction(step.amount_mgpus * rest, end - to_seconds(step.at))
-        for step in steps
-        if to_seconds(step.at) < end
-    )
+def planned_left(*, curve: Curve, steps: Sequence[Step], at: datetime) -> int:
+    """Return what is planned to be left at an instant, of the steps up to it.
+
+    A step that comes when nothing is planned any more counts as used.
+    """
+    rest = 1 - curve.at(to_seconds(at))
+    after = ((step.amount_mgpus, 1 - curve.at(to_seconds(step.at))) for step in steps)
+    parts = (amount * rest / whole for amount, whole in after if whole)
     return int(sum(parts, Fraction(0)))
 
 

@@ -7,10 +7,15 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, transaction
 
-from budgets import plans
+from allocator.pages import burning
+from allocator.telling import books
+from budgets import plans, shares
 from budgets.models import Budget, BudgetPlan, Period
 from budgets.refusals import Refused
+from ledger import reports
 from tests.factories import HOUR, T0, T1, make_nodes, make_period, make_plan, make_pool, someone
+from tests.ledger_world import give
+from tests.takeback_world import use
 
 pytestmark = pytest.mark.django_db
 NOVEMBER, DECEMBER = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC)
@@ -130,3 +135,27 @@ def test_the_database_refuses_to_change_a_plan(petrel: Budget, period: Period) -
             change()
     plan.refresh_from_db()
     assert plan.parts == [20_000, 30_000, 50_000]
+
+
+# --- Pace and what follows it ---------------------------------------------------------------------
+
+
+def test_pace_is_against_the_plan_everywhere(tree, petrel: Budget, period: Period) -> None:
+    """A grant of 1,000 of which 90 are used on 1 November: by plan 100, by time 337."""
+    auk = tree["orlo/science/auk"]
+    for budget in (petrel, auk):
+        give(budget, 1000, period)
+        use(budget, 90, T0 + HOUR)
+    make_plan(petrel, period, [10, 40, 50])
+    report = reports.burn_report(budget=tree["orlo/science"], start=T0, end=NOVEMBER, now=NOVEMBER)
+    paces = {row.path: row.pace_per_mille for row in report.rows}
+    even = 90 * 92 * 1000 // (1000 * 31)
+    assert (paces[petrel.path], paces[auk.path]) == (900, even)
+    burns = burning.burns(period=period, now=NOVEMBER)
+    assert (str(burns[petrel.pk].pace), burns[petrel.pk].has_plan) == ("0.90", True)
+    assert (str(burns[auk.pk].pace), burns[auk.pk].has_plan) == ("0.27", False)
+    lines = "\n".join(
+        books.burn_table(shares.tree(at=NOVEMBER).values(), period=period, at=NOVEMBER, since=T0)
+    )
+    assert " 0.90 " in next(line for line in lines.splitlines() if "Petrel" in line)
+    assert " 0.27 " in next(line for line in lines.splitlines() if "Auk" in line)

@@ -198,7 +198,7 @@ def test_a_transfer(tree: dict[str, Budget]) -> None:
 def test_pace_and_runway() -> None:
     for used, given, elapsed, pace, spendable, rate, runway in table("burn"):
         on_pace = reports.pace(
-            used_mgpus=int(used), granted_mgpus=int(given), elapsed=Fraction(elapsed)
+            used_mgpus=int(used), granted_mgpus=int(given), planned=Fraction(elapsed)
         )
         days = reports.runway_days(spendable_mgpus=int(spendable), burn_rate_mgpus=int(rate))
         assert pace == ("-" if on_pace is None else f"{float(on_pace):.2f}")

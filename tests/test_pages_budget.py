@@ -11,9 +11,11 @@ from allocator.pages.treemap import Box
 from budgets import services as budgets
 from budgets import shares as reads
 from budgets.access import standing
+from budgets.core.plans import Span, even, stepped
 from budgets.models import Budget
 from ledger import curves, reports
 from ledger import services as ledger
+from ledger.instants import from_seconds, to_seconds
 from tests import factories as make
 from tests.pages_world import HOUR, T0, at, cells, client_of, granted, queries, ran, text_of
 
@@ -193,11 +195,28 @@ def test_a_transfer_is_marked_with_its_amount(cast, played):
 def test_the_plan_line_uses_each_grant_up_evenly_to_the_periods_end(played):
     middle = T0 + (make.T1 - T0) / 2
     steps = [curves.Step(T0, 1000), curves.Step(middle, 300)]
-    assert curves.plan(period=played.period, steps=steps) == [
+    curve = even(start=to_seconds(T0), end=to_seconds(make.T1))
+    assert curves.plan(curve=curve, steps=steps) == [
         (T0, 1000), (middle, 500), (middle, 800), (make.T1, 0),
     ]  # fmt: skip
     quarter = middle + (make.T1 - middle) / 2
-    assert curves.planned_left(period=played.period, steps=steps, at=quarter) == 400
+    assert curves.planned_left(curve=curve, steps=steps, at=quarter) == 400
+
+
+def test_the_plan_line_bends_with_the_plan_of_the_budget(cast, played):
+    petrel = played.tree["orlo/science/petrel"]
+    make.make_plan(petrel, played.period, [20, 30, 50])
+    data = client_of(cast["member"]).get(f"{PETREL}/burn.json").json()
+    (_, given), (november, first), (december, second), (_, last) = data["plan_mgpus"]
+    assert (november, december) == ("2026-11-01T00:00:00Z", "2026-12-01T00:00:00Z")
+    assert (first, second, last) == (given * 8 // 10, given // 2, 0)
+
+
+def test_a_grant_after_all_is_planned_counts_as_used():
+    curve = stepped([100_000, 0], [Span(0, 100), Span(100, 200)])
+    steps = [curves.Step(from_seconds(0), 1000), curves.Step(from_seconds(150), 500)]
+    assert curves.planned_left(curve=curve, steps=steps, at=from_seconds(150)) == 0
+    assert curves.planned_left(curve=curve, steps=steps[:1], at=from_seconds(25)) == 750
 
 
 def test_the_burn_report_is_a_file_whose_rows_add_up(cast, played):

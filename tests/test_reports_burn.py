@@ -161,10 +161,10 @@ def test_runway_is_spendable_over_burn_rate_and_none_where_nothing_is_spent() ->
 
 def test_pace_is_used_over_the_elapsed_part_of_granted() -> None:
     quarter = Fraction(1, 4)
-    assert reports.pace(used_mgpus=90, granted_mgpus=1000, elapsed=quarter) == Fraction(36, 100)
-    assert reports.pace(used_mgpus=250, granted_mgpus=1000, elapsed=quarter) == 1
-    assert reports.pace(used_mgpus=5, granted_mgpus=0, elapsed=quarter) is None
-    assert reports.pace(used_mgpus=5, granted_mgpus=10, elapsed=Fraction(0)) is None
+    assert reports.pace(used_mgpus=90, granted_mgpus=1000, planned=quarter) == Fraction(36, 100)
+    assert reports.pace(used_mgpus=250, granted_mgpus=1000, planned=quarter) == 1
+    assert reports.pace(used_mgpus=5, granted_mgpus=0, planned=quarter) is None
+    assert reports.pace(used_mgpus=5, granted_mgpus=10, planned=Fraction(0)) is None
 
 
 # --- The report -----------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def test_planned_to_date_and_pace(tree: dict[str, Budget]) -> None:
         assert plans.planned_to_date(granted_mgpus=1000, curve=curve, at=at) == int(planned)
         for budget, pace in (("orlo/science/petrel", with_plan), ("orlo/science/auk", without)):
             part = found.planned(tree[budget].pk, at)
-            value = reports.pace(used_mgpus=int(used), granted_mgpus=1000, elapsed=part)
+            value = reports.pace(used_mgpus=int(used), granted_mgpus=1000, planned=part)
             assert value is not None
             assert f"{float(value):.2f}" == pace, (instant, budget)
 

@@ -11,7 +11,7 @@ from allocator.pages import burning, changes, fairness, tree
 from allocator.pages.burning import Burn
 from allocator.pages.changes import Change
 from allocator.pages.fairness import Fairness
-from budgets import hues, periods, shares
+from budgets import hues, periods, plans, shares
 from budgets.access import RANK, Action, Kind, Person, Standing, get_budget_or_404, standing
 from budgets.hues import Hue
 from budgets.models import WHOLE, Budget, Period, Role
@@ -168,7 +168,8 @@ def _planned(budget: Budget, period: Period | None, now: datetime) -> int | None
     if period is None:
         return None
     steps = curves.granted_steps(budget=budget, period=period, until=now)
-    return curves.planned_left(period=period, steps=steps, at=now)
+    curve = plans.load(period=period, at=now).of(budget.pk)
+    return curves.planned_left(curve=curve, steps=steps, at=now)
 
 
 def _subtree(budget: Budget) -> list[Budget]:

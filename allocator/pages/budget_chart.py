@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 
 from allocator.pages import burning, changes
 from allocator.pages.changes import Change
-from budgets import hues, periods
+from budgets import hues, periods, plans
 from budgets.access import Person, get_budget_or_404
 from budgets.models import Budget, ChangeSet, Period
 from ledger import curves
@@ -31,6 +31,7 @@ def burndown(user: Person, *, path: str, now: datetime) -> dict[str, Any] | None
     instants = curves.daily_and_hourly(begins, now, fine_from=now - FINE)
     left = curves.left(budget=budget, period=period, steps=steps, instants=instants)
     mine = burning.burns(period=period, now=now)[budget.pk]
+    planned = plans.load(period=period, at=now)
     marks = _marks(budget, period, now)
     chart: dict[str, Any] = {
         "hue": hues.of_budgets()[budget.path],
@@ -40,7 +41,7 @@ def burndown(user: Person, *, path: str, now: datetime) -> dict[str, Any] | None
         "now": _iso(now),
         # What runs since the last close is spent too, though not settled yet.
         "left_mgpus": _points([*left[:-1], (now, left[-1][1] - mine.figures.in_flight_mgpus)]),
-        "plan_mgpus": _points(curves.plan(period=period, steps=steps)),
+        "plan_mgpus": _points(curves.plan(curve=planned.of(budget.pk), steps=steps)),
         "marks": [*marks, *_moves(steps, marks)],
     }
     if mine.runs_out and mine.judged:

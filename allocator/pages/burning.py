@@ -12,8 +12,9 @@ from fractions import Fraction
 
 from allocator import delivery
 from allocator.delivery import Delivered
-from budgets import periods
+from budgets import plans
 from budgets.models import WHOLE, Period
+from budgets.plans import Plans
 from ledger import burn, reports
 from ledger.membership import Membership
 from ledger.reports import Figures
@@ -31,12 +32,15 @@ CENT = Decimal("0.01")
 class Burn:
     """One budget, all below it included. Parts are in thousandths of a percent, None: no value.
 
-    ``pace`` has two decimals; ``runway_s`` is spendable ÷ burn rate, in seconds.
+    ``planned`` is what part of the grant is planned to be used by now, by the budget's own plan if
+    it ``has_plan``. ``pace`` has two decimals; ``runway_s`` is spendable ÷ burn rate, in seconds.
     """
 
     figures: Figures
     rate_mgpus: int  # a day
     settled_part: int | None
+    planned: Fraction
+    has_plan: bool
     pace: Decimal | None
     runway_s: int | None
     delivered: Delivered
@@ -73,11 +77,11 @@ class Burn:
 
 def burns(*, period: Period, now: datetime) -> dict[int, Burn]:
     """Return every budget's figures and pace by id, in a constant number of queries."""
-    gone = periods.elapsed(period, now)
+    found = plans.load(period=period, at=now)
     rates = daily_rates(period, now)
     delivered = delivery.summary(start=now - WINDOW, end=now)
     return {
-        pk: _burn(period, now, gone, one, rates.get(pk, 0), delivered.get(pk, Delivered()))
+        pk: _burn(period, now, pk, found, one, rates.get(pk, 0), delivered.get(pk, Delivered()))
         for pk, one in reports.figures(period=period, now=now).items()
     }
 
@@ -98,24 +102,28 @@ def daily_rates(period: Period, now: datetime) -> Mapping[int, int]:
 def _burn(
     period: Period,
     now: datetime,
-    gone: Fraction,
+    budget_id: int,
+    found: Plans,
     figures: Figures,
     rate: int,
     delivered: Delivered,
 ) -> Burn:
     granted = figures.granted_mgpus
     used = figures.settled_mgpus + figures.in_flight_mgpus
+    planned = found.planned(budget_id, now)
     runway = reports.runway_days(spendable_mgpus=figures.spendable_mgpus, burn_rate_mgpus=rate)
     runway_s = None if runway is None else int(runway * DAY)
     return Burn(
         figures=figures,
         rate_mgpus=rate,
         settled_part=figures.settled_mgpus * WHOLE // granted if granted > 0 else None,
-        pace=_rounded(reports.pace(used_mgpus=used, granted_mgpus=granted, elapsed=gone)),
+        planned=planned,
+        has_plan=budget_id in found.own,
+        pace=_rounded(reports.pace(used_mgpus=used, granted_mgpus=granted, planned=planned)),
         runway_s=runway_s,
         delivered=delivered,
         runs_out=_runs_out(runway_s, now, period),
-        judged=gone >= FIRST_VERDICT,
+        judged=found.elapsed(now) >= FIRST_VERDICT,
         ends_at=period.ends_at,
         now=now,
     )

@@ -216,7 +216,6 @@ def _burns(names: Names, period: Period, now: datetime) -> tuple[list[BurnLine],
     """Programs in order of the tree, and projects, the most above plan first."""
     nodes = shares.tree(at=now)
     found = burning.burns(period=period, now=now)
-    gone = periods.elapsed(period, now)
     lines = {
         pk: BurnLine(
             budget=node.budget,
@@ -224,7 +223,7 @@ def _burns(names: Names, period: Period, now: datetime) -> tuple[list[BurnLine],
             burn=found[pk],
             over_mgpus=found[pk].figures.settled_mgpus
             + found[pk].figures.in_flight_mgpus
-            - int(found[pk].figures.granted_mgpus * gone),
+            - int(found[pk].figures.granted_mgpus * found[pk].planned),
         )
         for pk, node in nodes.items()
         if pk in found and names.sees(node.budget.path)

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from allocator import delivery
 from allocator.telling import frame
-from budgets import periods
+from budgets import plans
 from budgets.models import Budget, Period
 from budgets.shares import TreeNode
 from ledger import reports
@@ -82,7 +82,7 @@ def burn_table(
     """Credits of each budget given, and how much of what it was owed it got."""
     figures = reports.figures(period=period, now=at)
     delivered = delivery.summary(start=since, end=at)
-    passed = periods.elapsed(period, at)
+    planned = plans.load(period=period, at=at)
     rows = []
     for node in nodes:
         mine, got = figures[node.budget.pk], delivered.get(node.budget.pk)
@@ -92,7 +92,7 @@ def burn_table(
             (
                 "  " * node.depth + node.budget.name,
                 *(frame.credits(amount) for amount in (*money, mine.spendable_mgpus)),
-                _pace(used, mine.granted_mgpus, passed),
+                _pace(used, mine.granted_mgpus, planned.planned(node.budget.pk, at)),
                 frame.credits(mine.parked_mgpus),
                 frame.hours(mine.unfunded_gpu_seconds),
                 _delivered(got),
@@ -109,9 +109,9 @@ def sums_agree(parent: Budget, *, period: Period, at: datetime) -> bool:
     return below == figures[parent.pk].settled_mgpus
 
 
-def _pace(used: int, granted: int, passed: Fraction) -> str:
-    planned = granted * passed
-    return f"{float(used / planned):.2f}" if planned else "–"
+def _pace(used: int, granted: int, planned: Fraction) -> str:
+    value = reports.pace(used_mgpus=used, granted_mgpus=granted, planned=planned)
+    return "–" if value is None else f"{float(value):.2f}"
 
 
 def _delivered(got: delivery.Delivered | None) -> str:
