@@ -11,6 +11,8 @@ from budgets import notices
 from budgets.requests import expire_due
 from config.clock import now
 from ledger.services import end_due
+from ledger.takeback import take_due
+from ledger.takeback_notices import announce
 
 
 @shared_task(name="allocator.tasks.tick")
@@ -53,6 +55,13 @@ def keep_requests() -> None:
 def send_notices() -> int:
     """Send the e-mails that are due, on queue ``long``; those that failed are due again later."""
     return notices.send_due(now=now())
+
+
+@shared_task(name="allocator.tasks.keep_checkpoints")
+def keep_checkpoints() -> int:
+    """Carry out checkpoints whose instant has passed, and tell of the next, on queue ``long``."""
+    at = now()
+    return len(take_due(now=at)) + announce(now=at)
 
 
 def _run(trigger: str) -> int | None:

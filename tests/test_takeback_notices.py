@@ -3,12 +3,13 @@
 import pytest
 from django.contrib.auth.models import User
 
+from allocator import tasks
 from budgets import checkpoints
 from budgets.models import Budget, Checkpoint, Notice, Period
 from ledger.takeback_notices import announce
 from tests.factories import T0, make_checkpoint, make_period, make_role, make_user, someone
 from tests.ledger_world import give
-from tests.takeback_world import DAY, NREL, SECOND, carry_out, charged_until, use
+from tests.takeback_world import DAY, NREL, SECOND, carry_out, charged_until, taken, use
 
 pytestmark = pytest.mark.django_db
 AT = T0 + 46 * DAY  # half of the period
@@ -154,6 +155,18 @@ def test_without_a_period_or_a_checkpoint_nothing_is_told(tree) -> None:
     assert announce(now=T0) == 0
     make_period()
     assert announce(now=T0) == 0
+
+
+def test_beat_looks_after_checkpoints(checkpoint, monkeypatch, settings) -> None:
+    scheduled = settings.CELERY_BEAT_SCHEDULE["keep_checkpoints"]
+    assert scheduled["task"] == tasks.keep_checkpoints.name
+    monkeypatch.setattr(tasks, "now", lambda: AT - DAY)
+    assert tasks.keep_checkpoints() == 1
+    assert len(told("lead")) == 1
+    charged_until(AT)
+    monkeypatch.setattr(tasks, "now", lambda: AT + DAY)
+    assert tasks.keep_checkpoints() == 1
+    assert taken(checkpoint) == {"petrel": 40_000}
 
 
 def test_both_sides_are_told_what_was_taken(checkpoint) -> None:
