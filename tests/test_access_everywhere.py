@@ -1,0 +1,270 @@
+"""Roles by subtree, over every route: role × action × place for pages and API alike.
+
+What each role may do where stands in tests/test_access.py; here the same table is asked through the
+addresses. A route without a row in a table fails the last test.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.test import Client
+from django.urls import URLPattern, URLResolver
+
+from allocator import cycle
+from budgets import services
+from budgets.access import NOT_HERE, Action
+from budgets.models import Budget
+from config import urls
+from tests import factories as make
+from tests.pages_world import client_of
+from tests.test_access import PLACES, TABLE
+from workloads.models import Job
+
+pytestmark = [pytest.mark.django_db, pytest.mark.once]
+A = Action
+NOWHERE = "orlo/science/nothing"
+REASON = {"reason": "why"}
+OUTDATED: dict[str, Any] = {"shares": {}, "base_version": 9}  # the roles are asked before
+JOB = {"kind": "training", "gpus": "1", "urgency": "normal", "when_unfunded": "run"}
+
+
+@dataclass(frozen=True)
+class Deed:
+    """A request that does, or shows, what an action allows; `{…}` are of the place."""
+
+    action: Action
+    method: str
+    address: str
+    body: dict[str, Any] | None = None
+
+    @property
+    def is_api(self) -> bool:
+        return self.address.startswith("/api/")
+
+
+API = "/api/v1/budgets/{path}/"
+DEEDS = (
+    *(Deed(A.VIEW, "get", API + what) for what in ("", "burn/", "change-sets/", "roles/")),
+    Deed(A.VIEW, "get", "/budgets/{path}"),
+    Deed(A.VIEW, "get", "/api/v1/jobs/{theirs}/"),
+    Deed(A.VIEW, "get", "/jobs/{theirs}"),
+    Deed(A.SUBMIT, "post", "/api/v1/jobs/", {"name": "x", "kind": "training", "gpus": 1}),
+    Deed(A.CANCEL_OWN, "post", "/api/v1/jobs/{mine}/cancel/"),
+    Deed(A.CANCEL_OWN, "post", "/jobs/{mine}/cancel"),
+    Deed(A.CANCEL_ANY, "post", "/api/v1/jobs/{theirs}/cancel/"),
+    Deed(A.CANCEL_ANY, "post", "/jobs/{theirs}/cancel"),
+    Deed(
+        A.PROPOSE_SHARES, "post", API + "change-sets/", REASON | {"shares": {}, "base_version": 9}
+    ),
+    Deed(A.PROPOSE_SHARES, "get", "/budgets/{path}/shares"),
+    Deed(A.PROPOSE_SHARES, "post", "/budgets/{path}/shares/preview", {}),
+    Deed(A.EDIT_SHARES, "post", "/api/v1/change-sets/{change_set}/approve/"),
+    Deed(A.EDIT_SHARES, "post", "/api/v1/change-sets/{change_set}/decline/"),
+    Deed(A.EDIT_SHARES, "post", "/change-sets/{change_set}/approve"),
+    Deed(A.EDIT_SHARES, "post", "/change-sets/{change_set}/decline"),
+    Deed(A.EDIT_SHARES, "post", "/api/v1/budgets/", REASON | {"slug": "kea", "name": "Kea"}),
+    Deed(A.MANAGE_ROLES, "post", API + "roles/", {"username": "nobody", "kind": "viewer"}),
+    Deed(A.MANAGE_ROLES, "delete", API + "roles/colleague/"),
+    Deed(A.ADMINISTER, "post", API + "roles/", {"username": "nobody", "kind": "administrator"}),
+)
+
+
+def of_place(path: str, user: User, tree: dict[str, Budget], colleague: User) -> dict[str, Any]:
+    """Return what there is in a place, or numbers of what isn't anywhere."""
+    budget = tree.get(path)
+    if budget is None:
+        return {"path": path, "mine": 10**8, "theirs": 10**8, "change_set": 10**8}
+    proposal = services.draft_change_set(
+        parent=budget,
+        shares={child: 0 for child in tree.values() if child.parent == budget},
+        reason="why",
+        author=colleague,
+        base_version=1 if any(child.parent == budget for child in tree.values()) else 0,
+        effective_at=make.T0,
+        now=make.T0,
+    )
+    make.make_role(make.make_user(), budget, "viewer")
+    return {
+        "path": path,
+        "mine": make.make_job(budget, user=user).pk,
+        "theirs": make.make_job(budget, user=colleague).pk,
+        "change_set": services.propose(change_set=proposal, now=make.T0).pk,
+    }
+
+
+@contextmanager
+def undone() -> Iterator[None]:
+    """Take back what is written meanwhile."""
+    with transaction.atomic():
+        yield
+        transaction.set_rollback(True)
+
+
+def outcome(client: Client, deed: Deed, place: dict[str, Any]) -> str:
+    """Return "done" where whoever asks got past the roles, else "refused" or "not there"."""
+    body: Any = deed.body
+    if deed.is_api:
+        named = {"/api/v1/jobs/": "budget", "/api/v1/budgets/": "parent"}.get(deed.address)
+        body = {**(body or {}), **({named: place["path"]} if named else {})}
+    as_json = {"content_type": "application/json"} if deed.is_api else {}
+    given = {"data": body, **as_json} if deed.method == "post" else {}
+    with undone():
+        answer = getattr(client, deed.method)(deed.address.format(**place), **given)
+    if answer.status_code == 404 or NOT_HERE in answer.content.decode(errors="ignore"):
+        return "not there"
+    if answer.status_code == 403:
+        return "refused"
+    assert answer.status_code < 500
+    return "done"
+
+
+@pytest.fixture
+def world(tree: dict[str, Budget]) -> User:
+    """Make GPUs and a period that holds now; return a colleague who sees all."""
+    make.make_nodes(make.make_pool("h100"), 2)
+    make.make_period(starts_at=make.LONG_AGO, ends_at=make.LONG_AGO.replace(year=2100))
+    make.make_user("nobody")
+    colleague = make.make_user("colleague")
+    for budget in tree.values():
+        make.make_role(colleague, budget, "viewer")
+    return colleague
+
+
+@pytest.mark.parametrize("role", TABLE)
+def test_each_role_may_do_through_every_address_what_it_may(
+    tree: dict[str, Budget], world: User, role: str
+) -> None:
+    user = make.make_user()
+    if role != "nobody":
+        make.make_role(user, tree["orlo/science"], role)
+    client = client_of(user)
+    own, below = TABLE[role]
+    wrong = []
+    for name, path in {**PLACES, "nowhere": NOWHERE}.items():
+        may = {"own": own, "below": below}.get(name, set())
+        place = of_place(path, user, tree, world)
+        for deed in DEEDS:
+            found = outcome(client, deed, place)
+            if deed.action in may:
+                expected = {"done"}
+            elif A.VIEW not in may:
+                expected = {"not there"}
+            else:  # a page that one has no use for isn't there either
+                expected = {"refused"} if deed.is_api else {"refused", "not there"}
+            if found not in expected:
+                wrong.append((name, deed.action, deed.method, deed.address, found))
+    assert not wrong
+
+
+@pytest.mark.parametrize("role", TABLE)
+def test_the_form_submits_only_where_one_may(
+    tree: dict[str, Budget], world: User, role: str
+) -> None:
+    user = make.make_user()
+    if role != "nobody":
+        make.make_role(user, tree["orlo/science"], role)
+    client = client_of(user)
+    for name, path in PLACES.items():
+        may = TABLE[role][1] if name == "below" else set()  # jobs belong to leaves
+        with undone():
+            client.post("/jobs/new", JOB | {"budget": path, "name": "by form"})
+            made = list(Job.objects.filter(name="by form").values_list("budget__path", flat=True))
+        assert made == ([path] if A.SUBMIT in may else [])
+
+
+# --- Every page ----------------------------------------------------------------------------------
+
+PEOPLE = ("root", "admin", "manager", "member", "viewer", "stranger", "nobody")
+EVERYONE = dict.fromkeys(PEOPLE, 200)
+PETREL = EVERYONE | {"stranger": 404, "nobody": 404}
+SCIENCE = PETREL | {"member": 404, "viewer": 404}
+SUBMITS = EVERYONE | {"viewer": 403, "nobody": 403}
+STAFF = dict.fromkeys(PEOPLE, 302) | {"root": 200}
+
+PAGES = [
+    # method, address, expected answer of each; done and sent on, or asked again, counts as 200
+    ("get", "search?q=petrel", EVERYONE),
+    ("get", "budgets", EVERYONE),
+    ("get", "budgets/orlo/science", SCIENCE),
+    ("get", "budgets/orlo/science/petrel", PETREL),
+    ("get", "budgets/orlo/science/shares", SCIENCE),
+    ("post", "budgets/orlo/science/shares", SCIENCE),
+    ("post", "budgets/orlo/science/shares/preview", SCIENCE),
+    ("get", "budgets/orlo/science/petrel/burn.json", PETREL),
+    ("get", "budgets/orlo/science/petrel/burn.csv", PETREL),
+    ("post", "change-sets/{change_set}/approve", SCIENCE),
+    ("post", "change-sets/{change_set}/decline", SCIENCE),
+    ("get", "", EVERYONE),
+    ("get", "jobs", EVERYONE),
+    ("get", "jobs/new", SUBMITS),
+    ("post", "jobs/quote", SUBMITS),
+    ("get", "jobs/{job}", PETREL),
+    ("post", "jobs/{job}/cancel", PETREL | {"member": 403, "viewer": 403}),
+    ("get", "jobs/{job}/charges.csv", PETREL),
+    ("get", "plan", EVERYONE),
+    ("get", "plan.json", EVERYONE),
+    ("get", "admin/", STAFF),
+]
+OPEN = {"sign-in", "sign-out", "healthz"}  # for who is signed out too
+
+
+@pytest.fixture
+def ids(cast: dict[str, User], tree: dict[str, Budget]) -> dict[str, int]:
+    """Make a job of somebody else in petrel, a cycle, and a proposal for science."""
+    make.make_nodes(make.make_pool("h100"), 2)
+    make.make_period(starts_at=make.LONG_AGO, ends_at=make.LONG_AGO.replace(year=2100))
+    place = of_place("orlo/science", cast["admin"], tree, cast["colleague"])
+    job = make.make_job(tree["orlo/science/petrel"], user=cast["colleague"], minimum_runtime_s=0)
+    cycle.run(at=make.T0, trigger="test")
+    return {"job": job.pk, "change_set": place["change_set"]}
+
+
+@pytest.mark.parametrize("who", PEOPLE)
+def test_each_page_answers_each_person_as_the_table_says(
+    cast: dict[str, User], ids: dict[str, int], who: str
+) -> None:
+    client, wrong = client_of(cast[who]), []
+    for method, address, expected in PAGES:
+        with undone():
+            answer = getattr(client, method)(f"/{address.format(**ids)}")
+        found = answer.status_code
+        if found in (302, 409, 422) and not answer.get("Location", "").startswith("/admin/login"):
+            found = 200
+        if found != expected[who]:
+            wrong.append((method, address, found, expected[who]))
+    assert not wrong
+
+
+def test_who_is_signed_out_is_sent_to_sign_in(ids: dict[str, int]) -> None:
+    client = client_of(None)
+    for method, address, _ in PAGES:
+        answer = getattr(client, method)(f"/{address.format(**ids)}")
+        assert answer.status_code == 302, address
+        assert answer["Location"].startswith(("/sign-in", "/admin/login")), address
+
+
+def test_the_table_has_every_page() -> None:
+    asked = [address.partition("?")[0].format(job=1, change_set=1) for _, address, _ in PAGES]
+    for route in (*urls.pages, *urls.operations):
+        name = str(route.pattern)
+        if name not in OPEN:
+            assert any(_matches(route, address) for address in asked), f"{name} is not in the table"
+
+
+def _matches(route: URLPattern | URLResolver, address: str) -> bool:
+    """Whether a route is the one that answers an address: the first that matches it."""
+    routes = (*urls.pages, *urls.operations)
+    return next((one for one in routes if one.pattern.match(address)), None) is route
+
+
+def test_no_route_stands_outside_the_tables() -> None:
+    """tests/test_api_access.py walks the API's, this file pages and operations."""
+    api, *rest = urls.urlpatterns
+    assert isinstance(api, URLResolver)
+    assert list(api.url_patterns) == urls.api
+    assert rest == [*urls.pages, *urls.operations]
