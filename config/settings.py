@@ -232,6 +232,11 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": 60.0,
         "options": {"expires": 60},
     },
+    "keep_checkpoints": {
+        "task": "allocator.tasks.keep_checkpoints",
+        "schedule": 15 * 60.0,
+        "options": {"expires": 15 * 60},
+    },
     "send_notices": {
         "task": "allocator.tasks.send_notices",
         "schedule": 60.0,
@@ -239,11 +244,6 @@ CELERY_BEAT_SCHEDULE = {
     },
 }
 if FULL_PLAN_MINUTES:
-    "keep_checkpoints": {
-        "task": "allocator.tasks.keep_checkpoints",
-        "schedule": 15 * 60.0,
-        "options": {"expires": 15 * 60},
-    },
     CELERY_BEAT_SCHEDULE["plan_ahead"] = {
         "task": "allocator.tasks.plan_ahead",
         "schedule": FULL_PLAN_MINUTES * 60.0,
