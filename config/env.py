@@ -1,8 +1,10 @@
 """Typed readers of environment variables: a wrong value is one sentence on what to change."""
 
 import os
+import re
 import sys
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -59,6 +61,23 @@ def integer(name: str, default: int, *, least: int, most: int) -> int:
     if not digits or not least <= int(value) <= most:
         refuse(name, value, f"a whole number from {least} to {most}")
     return int(value)
+
+
+def price(name: str) -> Decimal | None:
+    """Return an amount of money, 0 to 1,000,000 with up to six decimals; None if there is none."""
+    value = text(name)
+    if not value:
+        return None
+    if not re.fullmatch(r"[0-9]{1,7}(\.[0-9]{1,6})?", value) or Decimal(value) > 1_000_000:
+        refuse(name, value, "a price such as 2.50, at most 1000000")
+    return Decimal(value)
+
+
+def currency(name: str, default: str) -> str:
+    value = text(name, default)
+    if not re.fullmatch(r"[A-Z]{3}", value):
+        refuse(name, value, "a currency's code of three capitals, such as EUR")
+    return value
 
 
 def one_of(name: str, default: str, accepted: Sequence[str]) -> str:

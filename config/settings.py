@@ -76,6 +76,13 @@ ORGANISATION_TIME_ZONE = env.time_zone("ORGANISATION_TIME_ZONE", "UTC")
 # True: what changes the plan wakes a worker once it is committed. False: the watch finds it.
 REPLAN_AT_ONCE = env.boolean("REPLAN_AT_ONCE", True)
 
+# --- Cost and usage files -----------------------------------------------------------------------
+
+# What a credit costs, in a national currency; None: files of costs have none but 0.
+FOCUS_CREDIT_PRICE = env.price("FOCUS_CREDIT_PRICE")
+FOCUS_CURRENCY = env.currency("FOCUS_CURRENCY", "USD")
+FOCUS_NAMES_PEOPLE = env.boolean("FOCUS_NAMES_PEOPLE", False)
+
 # --- Django -------------------------------------------------------------------------------------
 
 INSTALLED_APPS = [

@@ -153,7 +153,7 @@ def test_dates_begin_at_midnight_of_the_period_s_zone(period: Period) -> None:
     ("arguments", "sentence"),
     [
         (("orlo/nowhere",), "There is no budget 'orlo/nowhere'"),
-        (("orlo", "--format", "xml"), "choose table, csv, json, xlsx"),
+        (("orlo", "--format", "xml"), "choose table, csv, json, xlsx, focus"),
         (("orlo", "--by", "person"), "choose child or leaf"),
         (("orlo", "--format", "xlsx"), "give --out FILE"),
         (("orlo", "--zone", "Mars/Olympus"), "'Mars/Olympus' is no time zone"),

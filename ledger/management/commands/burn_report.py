@@ -16,6 +16,7 @@ from budgets.models import Budget
 from budgets.periods import covering
 from config import clock
 from config.commands import OneLineCommand
+from ledger.exports.focus_columns import DEFAULT
 from ledger.full_report import Asked
 from ledger.instants import LedgerError, iso
 from ledger.management.commands._arguments import instant, refuse, zone_named, zone_of
@@ -23,6 +24,7 @@ from ledger.management.commands._arguments import instant, refuse, zone_named, z
 EXAMPLE = """examples:
   python manage.py burn_report orlo --from 2026-10-01 --to 2026-11-01
   python manage.py burn_report orlo/science --by leaf --format xlsx --out science.xlsx
+  python manage.py burn_report orlo --format focus --out october.csv
 
 Dates are half-open (--to 2026-11-01 ends with 31 October) and begin at midnight of --zone, or of
 the period's time zone. The table shows credits (GPU-hours at rate 1) and GPU-hours; other formats
@@ -46,14 +48,18 @@ class Command(OneLineCommand):
         parser.add_argument("--now", metavar="INSTANT", help="report as of then; default: now")
         parser.add_argument("--zone", metavar="ZONE", help="time zone of dates and days")
         parser.add_argument("--by", default="child", help="child (default) or leaf")
-        parser.add_argument("--format", default="table", help="table (default), csv, json or xlsx")
+        kinds = "table (default), csv, json, xlsx or focus"
+        parser.add_argument("--format", default="table", help=kinds)
+        parser.add_argument("--focus-version", default=DEFAULT, help="1.2 (default) or 1.4")
         parser.add_argument("--out", metavar="FILE", help="where to; default: standard output")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["format"] == "xlsx" and not options["out"]:
             raise refuse("A workbook is no text: give --out FILE.")
         try:
-            file = report.file_of(_asked(options), kind=options["format"])
+            file = report.file_of(
+                _asked(options), kind=options["format"], focus_version=options["focus_version"]
+            )
             if options["out"]:
                 _save(file.chunks, Path(options["out"]))
             else:

@@ -1,0 +1,130 @@
+"""A budget's charges and corrections as FOCUS, the FinOps cost-and-usage format; streamed as CSV.
+
+One row per charge, or two where a part of its GPUs was parked (a capacity reservation's Used and
+Unused); one per refund or adjustment. Holds, grants and transfers are no charges. The sum of
+x_AmountMilliGpuSeconds is what the budget settled, to the last unit. docs/reports.md has the
+mapping and its reasons.
+"""
+
+import csv
+import io
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import datetime
+
+from django.db.models import QuerySet
+
+from budgets.models import Budget
+from ledger.exports import focus_columns as focus
+from ledger.exports.focus_rows import Correction, Line, Money, Names, rows_of
+from ledger.exports.sections import shown
+from ledger.instants import LedgerError, iso, span, to_seconds
+from ledger.membership import Membership
+from ledger.models import Entry
+from ledger.refunds import LATE_END
+from ledger.stretches import CORRECTIONS, LONGEST_TIMESTEP, standing_below
+
+Kind = Entry.Kind
+Ran = tuple[datetime, datetime]  # from when to when
+BATCH = 1000  # rows of one chunk
+FIELDS = (
+    *("kind", "budget_id", "period_id", "at", "until", "amount_mgpus", "job_id", "job__name"),
+    *("job__kind", "run_id", "run__number", "pool_id", "funded", "gpu_seconds"),
+    *("parked_gpu_seconds", "author__username", "note", "key"),
+)
+# What people typed, which a spreadsheet must not compute.
+TYPED = ("BillingAccountName", "ChargeDescription", "ResourceName", "SubAccountName", "x_Author")
+
+
+def focus_csv(
+    *, budget: Budget, start: datetime, end: datetime, version: str, money: Money
+) -> Iterator[bytes]:
+    """Yield the file of what began, or was corrected, in [start, end), a thousand rows at a time.
+
+    Raises LedgerError at once for a version there is none of, or a currency that is no nation's.
+    """
+    start, end = span(start, end)
+    if version not in focus.VERSIONS:
+        choice = " or ".join(focus.VERSIONS)
+        raise LedgerError(f"There is no FOCUS {version!r} here: choose {choice}.")
+    if money.currency not in focus.CURRENCIES:
+        raise LedgerError(
+            f"FOCUS_CURRENCY is {money.currency!r}, no national currency: set one such as EUR."
+        )
+    return _chunks(budget, start, end, version, money)
+
+
+def _chunks(
+    budget: Budget, start: datetime, end: datetime, version: str, money: Money
+) -> Iterator[bytes]:
+    columns = [column.name for column in focus.columns(version)]
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(columns)
+    names, number = Names.load(), 0
+    for line in _lines(budget, start, end):
+        for row in rows_of(line, names, money):
+            for name in TYPED:
+                if row.get(name):
+                    row[name] = shown(row[name])
+            writer.writerow([row.get(name, "") for name in columns])
+            number += 1
+        if number >= BATCH:
+            yield _taken(text)
+            number = 0
+    yield _taken(text)
+
+
+def _taken(text: io.StringIO) -> bytes:
+    data = text.getvalue().encode()
+    text.seek(0)
+    text.truncate()
+    return data
+
+
+def _lines(budget: Budget, start: datetime, end: datetime) -> Iterator[Line | Correction]:
+    """Yield charges by timestep, then corrections as they were written; those below the budget."""
+    tree = Membership.load()
+    low, high = to_seconds(start), to_seconds(end)
+    below = Entry.objects.filter(standing_below(tree, budget.pk, (low, high))[1])
+    inside = below.filter(at__gte=start, at__lt=end)
+    near = {"timestep__gt": start - LONGEST_TIMESTEP, "timestep__lt": end}
+    charges = inside.filter(kind=Kind.CHARGE, **near).order_by("timestep", "pk")
+    corrections = inside.filter(kind__in=CORRECTIONS).order_by("pk")
+    for line in _read(charges):
+        if budget.pk in tree.chain(line.budget_id, to_seconds(line.at)):
+            yield line
+    batch: list[Line] = []
+    for line in _read(corrections):
+        if budget.pk in tree.chain(line.budget_id, to_seconds(line.at)):
+            batch.append(line)
+        if len(batch) == BATCH:
+            yield from _with_charges(batch)
+            batch = []
+    yield from _with_charges(batch)
+
+
+def _read(entries: QuerySet[Entry]) -> Iterator[Line]:
+    for values in entries.values_list(*FIELDS).iterator(chunk_size=BATCH):
+        yield Line(*values)
+
+
+def _with_charges(lines: list[Line]) -> Iterator[Correction]:
+    """Give each correction the time of what it corrects: a run's, or a single charge's."""
+    runs = {line.run_id for line in lines if line.run_id is not None}
+    charges = Entry.objects.filter(run_id__in=runs, kind=Kind.CHARGE, funded=True).order_by("at")
+    by_run: dict[int | None, list[Ran]] = defaultdict(list)
+    for run_id, at, until in charges.values_list("run_id", "at", "until") if runs else ():
+        by_run[run_id].append((at, until or at))
+    for line in lines:
+        yield Correction(line, _corrected(line, by_run[line.run_id]))
+
+
+def _corrected(line: Line, charges: list[Ran]) -> Ran | None:
+    """Return from when to when it ran, by the charge that the entry's key names; None: no run."""
+    late = line.key.startswith(LATE_END)
+    named = line.key.split(":", 3 if late else 2)[-1]
+    upto = [charge for charge in charges if iso(charge[0]) <= named] or charges
+    if not upto:
+        return None
+    return upto[-1] if late else (upto[0][0], upto[-1][1])
