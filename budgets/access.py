@@ -128,6 +128,13 @@ def can(user: Person, action: Action, budget: Budget) -> bool:
     return standing(user).can(action, budget.path)
 
 
+def may_administer(user: Person) -> bool:
+    """Say whether a person may administer the organisation, whose periods are. Two queries."""
+    held = standing(user)
+    roots = Budget.objects.filter(parent=None).values_list("path", flat=True)
+    return held.everything or any(held.can(Action.ADMINISTER, path) for path in roots)
+
+
 def visible(user: Person) -> QuerySet[Budget]:
     """Return the budgets a person may see, archived ones included."""
     return Budget.objects.filter(visible_q(user))

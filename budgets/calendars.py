@@ -68,6 +68,33 @@ def calendar(text: str, zone: tzinfo) -> tuple[datetime, datetime]:
     return days(date(year, month, 1), date(year + over, last + 1, 1), zone)
 
 
+def span(
+    *,
+    zone: tzinfo,
+    calendar_name: str = "",
+    starts_on: date | None = None,
+    ends_on: date | None = None,
+    starts_at: datetime | None = None,
+    ends_at: datetime | None = None,
+) -> tuple[datetime, datetime]:
+    """Return [start, end), given in one of three ways: a month or quarter by its name, local days
+    (`ends_on` is the first day after), or instants.
+    """
+    by_day, by_instant = (starts_on, ends_on), (starts_at, ends_at)
+    ways = [bool(calendar_name), any(by_day), any(by_instant)]
+    if ways == [True, False, False]:
+        return calendar(calendar_name, zone)
+    if ways == [False, True, False] and starts_on and ends_on:
+        return days(starts_on, ends_on, zone)
+    if ways == [False, False, True] and starts_at and ends_at:
+        return starts_at, ends_at
+    raise Refused(
+        "calendar",
+        "Give either a calendar (2026-11 or 2026-Q4), or starts_on and ends_on, or starts_at and "
+        "ends_at.",
+    )
+
+
 def length_days(start: datetime, end: datetime, zone: tzinfo) -> int:
     """Return how many local days an interval touches; a day of 23 or 25 hours is one."""
     last = (end - timedelta(seconds=1)).astimezone(zone).date()

@@ -8,7 +8,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import F, Min, Q, QuerySet
 
-from budgets import calendars
+from budgets import calendars, period_plans
 from budgets.models import WHOLE, Period, PlannedCapacity
 from budgets.refusals import Refused, check_instant
 from clusters.models import Node, Pool, PoolRate
@@ -108,12 +108,15 @@ def concerns(period: Period) -> list[str]:
     """Return what whoever decides on a period should know, a sentence each.
 
     It overlaps another (then it can't be approved); time next to it belongs to no period; a border
-    is no midnight of its zone; nothing is planned.
+    is no midnight of its zone; nothing is planned; its plan of shares doesn't hold. Nothing of one
+    that has started.
     """
+    if period.status in (Status.ACTIVE, Status.CLOSED):
+        return []
     found = [*_overlaps(period), *_gaps(period), *_odd_borders(period)]
     if not period.capacities.filter(gpu_seconds__gt=0).exists():
         found.append(f"{period.name} has no planned capacity: there would be nothing to grant.")
-    return found
+    return [*found, *period_plans.concerns(period)]
 
 
 def _decided(period: Period) -> QuerySet[Period]:

@@ -200,6 +200,7 @@ SPECTACULAR_SETTINGS = {
         "JobState": "workloads.models.Job.State",
         "RunState": "workloads.models.Run.State",
         "CycleKind": "allocator.models.Cycle.Kind",
+        "PeriodStatus": "budgets.models.Period.Status",
     },
 }
 

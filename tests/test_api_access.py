@@ -22,7 +22,9 @@ WHOLE_TREE = dict.fromkeys(PEOPLE, 404) | {"root": 200, "admin": 200}
 PETREL = dict.fromkeys(PEOPLE, 200) | {"stranger": 404, "nobody": 404}
 SCIENCE = PETREL | {"member": 404, "viewer": 404}
 SUBMIT = {"name": "x", "kind": "training", "gpus": 1}
-CHANGE = {"shares": {"petrel": 1, "auk": 2}, "reason": "why", "base_version": 1}
+SHARES = {"shares": {"petrel": 1, "auk": 2}, "base_version": 1}
+CHANGE = SHARES | {"reason": "why"}
+ADMINISTRATORS = dict.fromkeys(PEOPLE, 403) | {"root": 200, "admin": 200}
 
 REASON = {"reason": "why"}
 # Whoever edits science's shares may create, archive and move below it; those who see but not edit
@@ -116,6 +118,28 @@ TABLE = [
     ("get", "notices/", None, EVERYONE),
     ("post", "notices/read/", None, EVERYONE),
     ("post", "notices/{notice}/read/", None, dict.fromkeys(PEOPLE, 404) | {"member": 200}),
+    ("get", "periods/", None, EVERYONE),
+    ("post", "periods/", {"name": "2101 Q1", "calendar": "2101-Q1"}, ADMINISTRATORS),
+    ("get", "periods/{draft}/", None, EVERYONE),
+    (
+        "post",
+        "periods/{draft}/redraft/",
+        {"name": "2100 Q2", "calendar": "2100-Q2"},
+        ADMINISTRATORS,
+    ),
+    ("post", "periods/{draft}/propose/", None, ADMINISTRATORS),
+    ("post", "periods/{draft}/approve/", None, ADMINISTRATORS),
+    ("post", "periods/{approved}/withdraw/", None, ADMINISTRATORS),
+    ("get", "periods/{draft}/plan/", None, EVERYONE),
+    (
+        "post",
+        "periods/{draft}/plan/",
+        REASON | {"change_sets": [SHARES | {"parent": "orlo/science"}]},
+        dict.fromkeys(PEOPLE, 400) | {"root": 200, "admin": 200, "manager": 200},
+    ),
+    ("get", "periods/{closed}/statement/", None, EVERYONE),
+    ("get", "periods/{closed}/statement.csv/", None, EVERYONE),
+    ("get", "periods/{draft}/statement/", None, dict.fromkeys(PEOPLE, 404)),
     ("get", "jobs/", None, EVERYONE),
     (
         "post",
@@ -158,7 +182,19 @@ def ids(cast, tree):
         "change_set": proposal["id"],
         "request": request.pk,
         "notice": Notice.objects.get(user=cast["member"]).pk,
+        **_other_periods(),
     }
+
+
+def _other_periods():
+    """Before the running period a closed one, after it a draft and an approved one."""
+    year = {"ends_at": make.LONG_AGO, "starts_at": make.LONG_AGO.replace(year=2025)}
+    ids = {"closed": make.make_period("2025", status="closed", **year).pk}
+    for status, year in (("draft", 2100), ("approved", 2102)):
+        start = make.LONG_AGO.replace(year=year)
+        dates = {"starts_at": start, "ends_at": start.replace(month=4)}
+        ids[status] = make.make_period(status, status=status, **dates).pk
+    return ids
 
 
 @pytest.mark.parametrize("who", PEOPLE)
@@ -275,6 +311,7 @@ def test_a_cycle_is_given_in_the_file_formats(api_of, ids):
 
 
 def _numbered(address):
-    for name in ("job", "cycle", "change_set", "request", "notice"):
+    periods = ("draft", "approved", "closed")
+    for name in ("job", "cycle", "change_set", "request", "notice", *periods):
         address = address.replace(f"{{{name}}}", "1")
     return address

@@ -2,6 +2,15 @@
 
 from budgets.api.change_sets import ApproveChangeSet, ChangeSets, DeclineChangeSet
 from budgets.api.notices import Notices, ReadAllNotices, ReadNotice
+from budgets.api.period_plans import PeriodPlan, PeriodStatement, PeriodStatementFile
+from budgets.api.periods import (
+    ApprovePeriod,
+    PeriodDetail,
+    Periods,
+    ProposePeriod,
+    RedraftPeriod,
+    WithdrawPeriod,
+)
 from budgets.api.people import Me, RoleOf, Roles, SignInForToken
 from budgets.api.requests import (
     BudgetRequests,
@@ -17,6 +26,7 @@ from budgets.api.tree import BudgetDetail
 
 __all__ = [
     "ApproveChangeSet",
+    "ApprovePeriod",
     "Archive",
     "BudgetDetail",
     "BudgetRequests",
@@ -28,14 +38,22 @@ __all__ = [
     "Me",
     "Move",
     "Notices",
+    "PeriodDetail",
+    "PeriodPlan",
+    "PeriodStatement",
+    "PeriodStatementFile",
+    "Periods",
+    "ProposePeriod",
     "Reactivate",
     "ReadAllNotices",
     "ReadNotice",
+    "RedraftPeriod",
     "RequestDetail",
     "Requests",
     "RoleOf",
     "Roles",
     "SignInForToken",
     "Transfers",
+    "WithdrawPeriod",
     "WithdrawRequest",
 ]

@@ -90,7 +90,7 @@ class ChangeSets(ListAPIView[ChangeSet]):
             change_set = steering.change_shares(
                 parent=parent,
                 shares={children[slug]: share for slug, share in given["shares"].items()},
-                overrides=_overrides(given["overrides"], children, pools),
+                overrides=overrides_of(given["overrides"], children, pools),
                 reason=given["reason"],
                 author=person(request),
                 base_version=given["base_version"],
@@ -146,7 +146,7 @@ def _key(change_set: ChangeSet, child: Budget) -> str:
     return child.slug if child.parent_id == change_set.parent_id else child.path
 
 
-def _overrides(
+def overrides_of(
     given: dict[str, dict[str, int]], children: dict[str, Budget], pools: dict[str, Pool]
 ) -> dict[tuple[Budget, Pool], int]:
     found = {}
