@@ -17,6 +17,7 @@ from budgets import services as budgets
 from budgets import shares as reads
 from budgets.access import leads, named_to
 from budgets.models import Budget, ChangeSet, Notice, Request
+from budgets.notices import name_of
 from budgets.refusals import credits
 from clusters.models import Pool
 from ledger import services as ledger
@@ -122,7 +123,7 @@ def transfer(
             key=key,
             now=now,
         )
-        who, what = author.get_username(), f"{credits(amount_mgpus)} credits"
+        who, what = name_of(author), f"{credits(amount_mgpus)} credits"
         for about in (source, target):
             for lead in leads(about).exclude(pk=author.pk):
                 # Of two budgets one may know only one's own.

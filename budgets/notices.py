@@ -64,6 +64,11 @@ def tell(
         transaction.on_commit(_wake, robust=True)
 
 
+def name_of(user: User) -> str:
+    """Return what a person is called in sentences."""
+    return user.get_full_name() or user.get_username()
+
+
 def _wake() -> None:
     """The database is what counts: where no message arrives, beat's next look sends them."""
     try:

@@ -11,6 +11,7 @@ from django.db import IntegrityError, transaction
 from budgets import notices, shares
 from budgets.access import Action, holders
 from budgets.models import WHOLE, Budget, Notice, Request
+from budgets.notices import name_of
 from budgets.refusals import AMOUNT_MAX, Refused, check_instant, credits, percent
 
 Status, Unit = Request.Status, Request.Unit
@@ -24,7 +25,7 @@ class AskedAlready(Refused):
         self.open = found
         super().__init__(
             "asked",
-            f"Request {found.pk} of {found.asked_by.get_username()} asks for {quantity(found)} for "
+            f"Request {found.pk} of {name_of(found.asked_by)} asks for {quantity(found)} for "
             f"{found.budget.path} already: wait for its answer, or withdraw it and ask again.",
         )
 
@@ -82,7 +83,7 @@ def withdraw(*, request: Request, by: User, now: datetime) -> Request:
         found = lock_open(request)
         _close(found, Status.WITHDRAWN, by=by, now=now)
         what = f"{quantity(found)} for {found.budget.path}"
-        text = f"{by.get_username()} withdrew the request for {what}."
+        text = f"{name_of(by)} withdrew the request for {what}."
         _tell(found, [*_deciders(found.budget), found.asked_by], Notice.Kind.WITHDRAWN, text, now)
     return found
 
@@ -191,7 +192,7 @@ def _not_open(found: Request) -> str:
     if found.decided_by is None or found.decided_at is None:
         return f"Request {found.pk} is {word}: ask again."
     return (
-        f"{found.decided_by.get_username()} decided first: request {found.pk} was {word} on "
+        f"{name_of(found.decided_by)} decided first: request {found.pk} was {word} on "
         f"{found.decided_at:%d %b %Y at %H:%M} UTC."
     )
 
@@ -206,7 +207,7 @@ def _deciders(budget: Budget) -> list[User]:
 def _tell_deciders(made: Request, now: datetime) -> None:
     until = f" until {made.until:%d %b %Y %H:%M} UTC" if made.until else ""
     text = (
-        f"{made.asked_by.get_username()} asks for {quantity(made)} for {made.budget.path}{until}: "
+        f"{name_of(made.asked_by)} asks for {quantity(made)} for {made.budget.path}{until}: "
         f"{made.reason}"
     )
     _tell(made, _deciders(made.budget), Notice.Kind.ASKED, text, now)

@@ -5,7 +5,7 @@ from typing import cast
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -20,12 +20,19 @@ from allocator import steering
 from allocator.pages import budget as budget_page
 from allocator.pages import conflict as conflict_page
 from allocator.pages import editor as editor_page
+from allocator.pages import requests as requests_page
 from allocator.pages import tree as tree_page
+from allocator.pages.requests import Row
+from budgets import notices as telling
+from budgets import requests as asking
 from budgets import services
-from budgets.forms import DECISIONS, SharesForm, rebased
+from budgets import shares as reads
+from budgets.access import get_notice_or_404
+from budgets.forms import DECISIONS, AskForm, DecisionForm, SharesForm, rebased
 from budgets.models import ChangeSet
 from budgets.services import Refused, StaleBase
 from config.clock import now
+from ledger import services as ledger
 
 
 @require_safe
@@ -53,7 +60,8 @@ def budget(request: HttpRequest, path: str) -> HttpResponse:
     page = budget_page.page(request.user, path=path, now=now(), sort=request.GET.get("sort", ""))
     if request.headers.get("HX-Request"):
         return render(request, "budgets/_facts.html", {"page": page})
-    return render(request, "budgets/budget.html", {"page": page, "nav_current": "budgets"})
+    context = {"page": page, "form": AskForm(), "nav_current": "budgets"}
+    return render(request, "budgets/budget.html", context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -122,6 +130,112 @@ def decide(request: HttpRequest, pk: int, decision: str) -> HttpResponse:
     else:
         messages.success(request, _said(made))
     return redirect("shares", path=found.parent.path)
+
+
+@require_safe
+@login_required
+def requests(request: HttpRequest) -> HttpResponse:
+    """What is asked for: to be decided by the reader, by others, and what was decided."""
+    page = requests_page.page(request.user, now=now())
+    return render(request, "budgets/requests.html", {"page": page})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@login_required
+def ask(request: HttpRequest, path: str) -> HttpResponse:
+    """Ask for more for a budget; and what was asked for it before."""
+    page = requests_page.asking(request.user, path=path, now=now())
+    form = AskForm(request.POST or None)
+    if request.method == "POST" and page.can_ask and form.is_valid():
+        by = cast(User, request.user)
+        try:
+            made = asking.ask(budget=page.budget, by=by, now=now(), **form.asked)
+        except Refused as refused:
+            form.refuse(next(iter(refused.message_dict)), refused.sentence)
+        else:
+            messages.success(request, _("Request %(number)s is asked.") % {"number": made.pk})
+            return redirect("request", pk=made.pk)
+    context = {"page": page, "form": form, "nav_current": "requests"}
+    return render(request, "budgets/ask.html", context, status=422 if form.errors else 200)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@login_required
+def request(request: HttpRequest, pk: int) -> HttpResponse:
+    """One request; who may decides on it."""
+    row = requests_page.detail(request.user, pk=pk, now=now())
+    if request.method != "POST":
+        return _request(request, row, _decision(row))
+    form = _decision(row, request.POST)
+    if row.may_decide and form.is_valid() and _decided(request, row, form):
+        return redirect("request", pk=pk)
+    again = requests_page.detail(request.user, pk=pk, now=now())
+    return _request(request, again, form, status=422)
+
+
+def _decision(row: Row, data: QueryDict | None = None) -> DecisionForm:
+    parent = row.request.budget.parent
+    version = reads.version(parent) if parent is not None else 0
+    return DecisionForm(row.request, [one.source for one in row.choices], version, data)
+
+
+def _decided(request: HttpRequest, row: Row, form: DecisionForm) -> bool:
+    """Decide as the form says; say what was done, or put what was refused into the form."""
+    by, at = cast(User, request.user), now()
+    try:
+        if request.POST.get("do") == "grant":
+            steering.grant_request(request=row.request, by=by, now=at, **form.decision)
+            said = _("Request %(number)s is granted.")
+        else:
+            answer = form.cleaned_data["reason"]
+            ledger.decline_request(request=row.request, answer=answer, by=by, now=at)
+            said = _("Request %(number)s is declined.")
+    except Refused as refused:
+        form.refuse(next(iter(refused.message_dict)), refused.sentence)
+    except (StaleBase, ledger.LedgerError) as error:
+        form.refuse("source", str(error))
+    else:
+        messages.success(request, said % {"number": row.request.pk})
+        return True
+    return False
+
+
+def _request(request: HttpRequest, row: Row, form: DecisionForm, status: int = 200) -> HttpResponse:
+    context = {"row": row, "form": form, "nav_current": "requests"}
+    return render(request, "budgets/request.html", context, status=status)
+
+
+@require_POST
+@login_required
+def withdraw(request: HttpRequest, pk: int) -> HttpResponse:
+    """Take an open request back."""
+    row = requests_page.detail(request.user, pk=pk, now=now())
+    try:
+        if row.may_withdraw:
+            asking.withdraw(request=row.request, by=cast(User, request.user), now=now())
+            messages.success(request, _("Request %(number)s is withdrawn.") % {"number": pk})
+        else:
+            messages.error(request, _("Who asked may withdraw it, or a manager of the budget."))
+    except Refused as refused:
+        messages.error(request, refused.sentence)
+    return redirect("request", pk=pk)
+
+
+@require_safe
+@login_required
+def notices(request: HttpRequest) -> HttpResponse:
+    """What the reader was told."""
+    return render(request, "budgets/notices.html", {"page": requests_page.told(request.user)})
+
+
+@require_POST
+@login_required
+def read(request: HttpRequest, pk: int | None = None) -> HttpResponse:
+    """Note that one of the reader's notices was read, and go where it points; or all of them."""
+    person = cast(User, request.user)
+    to = "notices" if pk is None else get_notice_or_404(person, pk).link
+    telling.mark_read(user=person, pk=pk, now=now())
+    return redirect(to)
 
 
 def _said(made: ChangeSet) -> str:

@@ -65,10 +65,12 @@ def around(request: HttpRequest) -> dict[str, Any]:
         return {"institute": cache(shell.institute)}
     period: Period | None = getattr(request, "period", None)
     match = request.resolver_match
+    waiting = cache(lambda: shell.waiting(user))
     context: dict[str, Any] = {
         "institute": cache(shell.institute),
         "role": cache(lambda: shell.role(user)),
-        "nav_counts": cache(lambda: shell.counts(user, at=now())),
+        "nav_counts": cache(lambda: shell.counts(user, at=now()) | waiting()),
+        "unread": cache(lambda: waiting()["notices"]),
         "my_budgets": cache(lambda: _linked(shell.own_budgets(user))),
         "period": _named(period),
     }

@@ -14,6 +14,7 @@ from django.db import transaction
 from budgets import notices, shares
 from budgets.access import Action, holders, leads, named_to
 from budgets.models import Budget, Notice, Request
+from budgets.notices import name_of
 from budgets.periods import active
 from budgets.raising import raise_share
 from budgets.refusals import Refused, credits
@@ -100,7 +101,7 @@ def decline_request(*, request: Request, answer: str, by: User, now: datetime) -
     found = lock_open(request)
     _decide(found, Status.DECLINED, why, by, now)
     what = f"{quantity(found)} for {found.budget.path}"
-    _tell_asker(found, f"{by.get_username()} declined {what}: {why}", now)
+    _tell_asker(found, f"{name_of(by)} declined {what}: {why}", now)
     return found
 
 
@@ -247,7 +248,7 @@ def _decide(found: Request, status: str, answer: str, by: User, now: datetime) -
 def _tell_granted(found: Request, now: datetime) -> None:
     assert found.decided_by is not None, "a decision has an author"
     assert found.source is not None, "what was granted came from somewhere"
-    who, what = found.decided_by.get_username(), quantity(found, found.given)
+    who, what = name_of(found.decided_by), quantity(found, found.given)
     until = f" until {found.until:%d %b %Y %H:%M} UTC" if found.until else ""
     said = f": {found.answer}" if found.answer else "."
     out_of = named_to(found.asked_by, found.source)

@@ -7,7 +7,7 @@ from itertools import dropwhile
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from allocator.pages import burning, changes, fairness, tree
+from allocator.pages import burning, changes, fairness, requests, tree
 from allocator.pages.burning import Burn
 from allocator.pages.changes import Change
 from allocator.pages.fairness import Fairness
@@ -94,6 +94,8 @@ class Page:
     can_edit: bool
     can_propose: bool
     can_submit: bool
+    can_ask: bool
+    asked: list[requests.Row]
     effective: int | None
     planned_mgpus: int | None  # to be left now
 
@@ -159,9 +161,18 @@ def page(user: Person, *, path: str, now: datetime, sort: str = "") -> Page:
         can_edit=bool(node and node.children) and held.can(Action.EDIT_SHARES, path),
         can_propose=bool(node and node.children) and held.can(Action.PROPOSE_SHARES, path),
         can_submit=bool(node and node.is_leaf) and held.can(Action.SUBMIT, path),
+        can_ask=bool(node) and _asks(held, budget),
+        asked=requests.open_for(user, budget=budget, now=now),
         effective=int(node.effective * WHOLE) if node else None,
         planned_mgpus=_planned(budget, period, now),
     )
+
+
+def _asks(held: Standing, budget: Budget) -> bool:
+    """Whether someone asks for more for a budget; who decides on it needn't ask."""
+    parent = budget.parent
+    decides = parent is not None and held.can(Action.DECIDE_REQUESTS, parent.path)
+    return parent is not None and held.can(Action.ASK, budget.path) and not decides
 
 
 def _planned(budget: Budget, period: Period | None, now: datetime) -> int | None:

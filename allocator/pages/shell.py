@@ -6,6 +6,7 @@ from zoneinfo import ZoneInfo
 from django.contrib.auth.models import User
 from django.utils.translation import gettext as _
 
+from allocator.pages import requests
 from budgets import hues
 from budgets.access import RANK, Kind, Person, standing, visible, visible_q
 from budgets.hues import Hue
@@ -39,6 +40,11 @@ def counts(user: Person, *, at: datetime) -> dict[str, int]:
     waiting = Job.objects.filter(visible_q(user, "budget__"), state=Job.State.QUEUED)
     nodes = len(clusters.active_nodes(at=at))
     return {"jobs": waiting.count(), "nodes": nodes}
+
+
+def waiting(user: Person) -> dict[str, int]:
+    """Return the numbers of what waits for the reader: requests to decide, notices to read."""
+    return requests.counts(user)
 
 
 def own_budgets(user: User) -> list[tuple[Budget, Hue]]:

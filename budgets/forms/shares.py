@@ -12,39 +12,13 @@ from django.utils.translation import gettext_lazy
 
 from allocator.pages.editor import Row, Subject
 from budgets.change_sets import REASON_MAX
-from budgets.models import WHOLE, Budget
+from budgets.forms.fields import INSTANT, Percent
+from budgets.models import Budget
 from budgets.shares import Vector
 from clusters.models import Pool
 from config.fields import YEARS
 
 DECISIONS = ("approve", "propose")  # anything else only looks at what it would do
-INSTANT = "%Y-%m-%dT%H:%M"  # what browsers send of a datetime-local field
-
-
-class Percent(forms.CharField):
-    """A percent with at most three decimals; its value is in thousandths."""
-
-    def to_python(self, value: Any) -> Any:
-        text = str(value or "").strip().removesuffix("%").strip().replace(",", ".")
-        if not text:
-            return None
-        whole, _dot, part = text.partition(".")
-        digits = f"{whole}{part}"
-        if not digits.isascii() or not digits.isdigit() or len(whole) > 3 or len(part) > 3:
-            raise forms.ValidationError(_wrong())
-        thousandths = int(whole or 0) * 1000 + int(part.ljust(3, "0") or 0)
-        if thousandths > WHOLE:
-            raise forms.ValidationError(_wrong())
-        return thousandths
-
-    def prepare_value(self, value: Any) -> Any:
-        if isinstance(value, int):
-            return f"{value // 1000}.{value % 1000:03d}"
-        return value
-
-
-def _wrong() -> str:
-    return _("Give a percent from 0 to 100 with at most three decimals, such as 33.333.")
 
 
 class SharesForm(forms.Form):

@@ -1,0 +1,6 @@
+"""The forms of pages about budgets."""
+
+from budgets.forms.requests import AskForm, DecisionForm
+from budgets.forms.shares import DECISIONS, SharesForm, rebased, share_name
+
+__all__ = ["DECISIONS", "AskForm", "DecisionForm", "SharesForm", "rebased", "share_name"]

@@ -1,0 +1,64 @@
+"""Fields of forms about budgets: percents and amounts as people type them."""
+
+from typing import Any
+
+from django import forms
+from django.utils.translation import gettext as _
+
+from budgets.models import WHOLE, Request
+from budgets.refusals import CREDIT
+
+INSTANT = "%Y-%m-%dT%H:%M"  # what browsers send of a datetime-local field
+
+
+class Percent(forms.CharField):
+    """A percent with at most three decimals; its value is in thousandths."""
+
+    def to_python(self, value: Any) -> Any:
+        text = str(value or "").strip().removesuffix("%").strip().replace(",", ".")
+        if not text:
+            return None
+        whole, _dot, part = text.partition(".")
+        digits = f"{whole}{part}"
+        if not digits.isascii() or not digits.isdigit() or len(whole) > 3 or len(part) > 3:
+            raise forms.ValidationError(_wrong())
+        thousandths = int(whole or 0) * 1000 + int(part.ljust(3, "0") or 0)
+        if thousandths > WHOLE:
+            raise forms.ValidationError(_wrong())
+        return thousandths
+
+    def prepare_value(self, value: Any) -> Any:
+        if isinstance(value, int):
+            return f"{value // 1000}.{value % 1000:03d}"
+        return value
+
+
+def _wrong() -> str:
+    return _("Give a percent from 0 to 100 with at most three decimals, such as 33.333.")
+
+
+class Amount(forms.CharField):
+    """An amount whose unit another field says: its value is the text, tidied."""
+
+    def to_python(self, value: Any) -> str:
+        text = str(value or "").strip().removesuffix("%").replace(" ", "").replace(",", ".")
+        return text.strip()
+
+
+def amount_of(text: str, unit: str) -> int:
+    """Return what was typed, in thousandths of a percent or in milli-GPU-seconds."""
+    if unit == Request.Unit.PERCENT:
+        return int(Percent().to_python(text) or 0)
+    whole, _dot, part = text.partition(".")
+    digits = f"{whole}{part}"
+    if not digits.isascii() or not digits.isdigit() or len(whole) > 11 or len(part) > 2:
+        raise forms.ValidationError(_("Give credits with at most two decimals, such as 250.5."))
+    return int(digits or 0) * CREDIT // 10 ** len(part)
+
+
+def amount_text(amount: int, unit: str) -> str:
+    """Return an amount as it is typed; credits rounded down to two decimals."""
+    if unit == Request.Unit.PERCENT:
+        return str(Percent().prepare_value(amount))
+    hundredths = amount * 100 // CREDIT
+    return f"{hundredths // 100}.{hundredths % 100:02d}"
