@@ -41,6 +41,8 @@ def plan_ahead(*, at: datetime) -> FullPlan | None:
         time_limit=settings.FULL_PLAN_SECONDS,
         settings=Settings(preempted_percent=settings.PREEMPTION_CAP_PERCENT),
     )
+    if result.failure:
+        logger.error("Full mode failed at %s and kept fast's plan: %s", at, result.failure)
     broken = check(taken.problem, result.plan)
     broken += check_guard(taken.problem, result.plan, result.construction)
     if broken:

@@ -312,6 +312,7 @@ class _Builder:
             demand=tuple(demand),
             swap_cap=job.service.swap_cap,
             held=held,
+            steady=self.settled and held is not None,
             pools=(self._pool_of_service(job, run),),
             budget=job.budget.path,
         )

@@ -187,6 +187,7 @@ def assert_invariants(
     if settled:
         _cluster_and_runs_agree()
     _protection_was_kept()
+    _services_swap_once_a_timestep()
     _timesteps_are_closed_without_gaps()
     _every_second_is_charged_once()
     _time_is_conserved()
@@ -210,6 +211,40 @@ def _no_gpu_is_held_twice() -> None:
             for other in live:
                 assert not other.mask & holding.mask, f"{other} and {holding} at {since}"
             live.append(holding)
+
+
+def _services_swap_once_a_timestep() -> None:
+    """However many cycles plan in a timestep, a service gains GPUs in one of them, within its cap.
+
+    What it starts with is no gain; GPUs it loses to a failed node are no swap.
+    """
+    holdings: dict[int, list[Holding]] = defaultdict(list)
+    services = Holding.objects.filter(run__job__kind=Job.Kind.REALTIME).exclude(started_at=None)
+    for holding in services.select_related("run__job__service").order_by("started_at"):
+        if holding.ended_at != holding.started_at:
+            holdings[holding.run_id].append(holding)
+    for mine in holdings.values():
+        cap, gains = mine[0].run.job.service.swap_cap, set()
+        instants = sorted({h.started_at for h in mine})
+        for before, now in pairwise(instants):
+            gained = len(_gpus_at(mine, now) - _gpus_at(mine, before, until=now))
+            assert gained <= cap, f"{mine[0].run} gained {gained} GPUs at {now}, its cap is {cap}"
+            if gained:
+                step = timesteps.floor(now)
+                assert step not in gains, f"{mine[0].run} swapped twice in the timestep of {now}"
+                gains.add(step)
+
+
+def _gpus_at(holdings: list[Holding], at: Any, until: Any = None) -> set[tuple[int, int]]:
+    """GPUs held at an instant, or from it up to another."""
+    return {
+        (h.node_id, bit)
+        for h in holdings
+        if h.started_at <= at and (h.ended_at is None or h.ended_at >= (until or at))
+        if until or h.ended_at is None or h.ended_at > at
+        for bit in range(h.mask.bit_length())
+        if h.mask >> bit & 1
+    }
 
 
 def _jobs_and_runs_agree(settled: bool) -> None:

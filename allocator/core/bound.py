@@ -79,7 +79,7 @@ class _Prices:
             if room <= 0:
                 guess = work.priority
                 break
-        decay = self.frame.problem.time_decay ** np.arange(horizon)
+        decay = float(self.frame.problem.time_decay) ** np.arange(horizon)
         prices: Prices = np.tile(guess * decay, (len(self.free), 1))
         return prices
 

@@ -291,8 +291,9 @@ def _swap_cap(problem: Problem, plan: Plan) -> Iterator[Violation]:
         before = None if service.held is None else set(service.held)
         for t, rows in enumerate(sets):
             now = set(rows)
-            if before is not None and max(len(now - before), len(before - now)) > service.swap_cap:
-                text = f"more than {service.swap_cap} GPUs swapped into timestep {t}"
+            cap = service.cap_into(t)
+            if before is not None and max(len(now - before), len(before - now)) > cap:
+                text = f"more than {cap} GPUs swapped into timestep {t}"
                 yield Violation(Broken.SWAP_CAP, service.name, f"{service.name}: {text}")
                 break
             before = now

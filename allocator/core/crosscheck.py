@@ -185,7 +185,7 @@ def _can_shed(job: RealtimeJob, drained: list[int]) -> None:
         return
     leave_by = [_lowest(drained[gpu]) for gpu in job.held if drained[gpu]]
     for t, wanted in enumerate(job.demand):
-        shed = job.swap_cap * (t + 1)
+        shed = job.cap_into(0) + job.swap_cap * t
         if len(job.held) - shed > wanted:
             raise ProblemError(
                 f"job {job.name!r}: holds {len(job.held)} GPUs and may shed {shed} by timestep "

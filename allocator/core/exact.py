@@ -23,7 +23,6 @@ from .explain import explain
 from .heuristic import Construction
 from .plan import Result, Status
 from .problem import Problem
-from .settings import Settings
 from .windows import Windows
 
 MOST_OPTIONS = 400_000  # jobs x rows: beyond it the whole frame is not put into one model
@@ -38,31 +37,33 @@ BOUND_SHARE = 0.1  # of the time, for the bound by prices
 def solve_exact(
     problem: Problem,
     fast: Result,
+    construction: Construction,
     limit: float,
     seed: int,
     workers: int,
     elapsed: Callable[[], float],
-    settings: Settings | None = None,
 ) -> Result:
     """The better of the fast plan and the models', with a proven bound.
 
     `limit` counts from the zero of `elapsed`, in seconds. With one worker a seed gives one answer,
-    unless the time limit cuts the search short.
+    unless the time limit, or a part's share of it, cuts the search short.
     """
-    full = _Full(problem, fast, Clock(limit, elapsed, seed, workers), settings)
+    full = _Full(problem, fast, construction, Clock(limit, elapsed, seed, workers))
     try:
         return full.solve()
-    except Exception:  # whatever a native solver raises, the cycle goes on with the fast plan
-        return full.keep(Status.SOLVER_FAILED)
+    except Exception as error:  # whatever is raised, the cycle goes on with the fast plan
+        failed = full.keep(Status.SOLVER_FAILED)
+        return replace(failed, failure=f"{type(error).__name__}: {error}")
 
 
 class _Full:
     """One call: the bound so far is there whatever fails later."""
 
     def __init__(
-        self, problem: Problem, fast: Result, clock: Clock, settings: Settings | None
+        self, problem: Problem, fast: Result, construction: Construction, clock: Clock
     ) -> None:
-        self.problem, self.fast, self.clock, self.settings = problem, fast, clock, settings
+        self.problem, self.fast, self.clock = problem, fast, clock
+        self.construction = construction
         self.bound = gross_bound(problem)
 
     def keep(self, status: Status) -> Result:
@@ -77,12 +78,12 @@ class _Full:
 
     def solve(self) -> Result:
         """Bound, whole frame, windows; then the check that every plan must pass."""
-        construction = Construction(self.problem, self.settings)
-        construction.build()
+        construction = self.construction
         frame = frame_of(construction)
         until = self.clock.elapsed() + BOUND_SHARE * self.clock.left
         self.bound = priced_bound(frame, self.fast.objective, lambda: self.clock.elapsed() >= until)
-        search = Search(frame, self.fast.plan, self.bound, self._sparing())
+        guarded = self.fast.construction
+        search = Search(frame, guarded, self.fast.plan, self.bound, self._sparing())
         self._improve(frame, search)
         plan, value = search.best, search.value
         if check(self.problem, plan) or check_guard(self.problem, plan, self.fast.construction):
@@ -99,7 +100,9 @@ class _Full:
         """The clock less what the check and the reasons will take."""
         before = self.clock.elapsed()
         check(self.problem, self.fast.plan)
-        spare = 3 * (self.clock.elapsed() - before)
+        check_guard(self.problem, self.fast.plan, self.fast.construction)
+        explain(self.construction, self.fast.plan)
+        spare = 2 * (self.clock.elapsed() - before)
         return replace(self.clock, limit=self.clock.limit - spare)
 
     def _improve(self, frame: Frame, search: Search) -> None:

@@ -23,7 +23,8 @@ Needs = tuple[tuple[Area, int], ...]
 Words = Mapping[str, Mapping[tuple[str, Needs], int]]
 MOST_UNITS = 1 << 40  # the objective's integer range
 MOST_CELLS = 1 << 24  # GPUs x timesteps of the largest fleet
-FINEST = 10**5  # units per unit of value, where the values are small enough
+FINEST = 10**5  # units per unit of value, where the values are small enough,
+FEWEST_UNITS = 1e8  # and more where they are so small that this would be coarse
 
 
 @dataclass(frozen=True)
@@ -83,9 +84,11 @@ class Units:
     """Values as integers, rounded up, so that a bound in units is never below the true one."""
 
     def __init__(self, frame: Frame) -> None:
-        gross = sum(w.priority * w.gpus * frame.worth[-1] for w in frame.works)
-        gross += sum(frame.missed(s) * sum(s.job.demand) for s in frame.services)
-        self.scale = min(float(FINEST), MOST_UNITS / max(gross, 1e-9))
+        works = sum(w.priority * w.gpus * frame.worth[-1] for w in frame.works)
+        services = sum(frame.missed(s) * sum(s.job.demand) for s in frame.services)
+        self.at_stake = works or services  # what rounding is measured against
+        gross = works + services or 1.0
+        self.scale = min(max(FINEST, FEWEST_UNITS / gross), MOST_UNITS / gross)
 
     def up(self, value: float) -> int:
         exact = value * self.scale
@@ -194,10 +197,11 @@ class CountsModel:
 
     def _swap_cap(self, service: Service, counts: Sequence[Mapping[Area, Literal]]) -> None:
         """Between timesteps at most the swap cap is gained and at most the swap cap lost."""
-        cap, held = service.job.swap_cap, service.held
+        held = service.held
         for t, now in enumerate(counts):
             if t == 0 and held is None:
                 continue
+            cap = service.job.cap_into(t)
             before: Mapping[Area, Literal | int] = counts[t - 1] if t else self._held(service)
             stays = {area: self._stay(now[area], before.get(area, 0), area, t) for area in now}
             self.stays[service.job.name, t] = stays

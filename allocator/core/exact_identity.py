@@ -107,8 +107,9 @@ class IdentityModel:
 
     def _swap_cap(self, service: Service, steps: Sequence[Mapping[int, Literal]]) -> None:
         """A service gains and loses at most its swap cap between timesteps, GPU by GPU."""
-        cap, held = service.job.swap_cap, service.held
+        held = service.held
         for t, now in enumerate(steps):
+            cap = service.job.cap_into(t)
             if t:
                 before: Expr | int = total(steps[t - 1].values()) + service.outside[t - 1]
                 stays = total(self._stays(steps[t - 1], now)) + service.stays[t]

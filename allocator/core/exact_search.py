@@ -11,7 +11,7 @@ from functools import cached_property
 
 from ortools.sat.python import cp_model
 
-from .check import objective
+from .check import check_guard, objective
 from .exact_counts import (
     Areas,
     CountsModel,
@@ -30,6 +30,7 @@ from .exact_solver import SOLVED, Clock
 from .plan import Plan
 
 NEAR = 2  # timesteps around a start that a repair may choose from
+ROUNDING = 1e-4  # of its value: what a plan that is called best may miss by rounded units
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ class Search:
     """The best plan so far in a frame, and the least bound proven for the frame."""
 
     frame: Frame
+    construction: Plan  # what the guard measures plans against
     best: Plan
     bound: float
     clock: Clock
@@ -60,14 +62,19 @@ class Search:
         self.found = False  # whether a solver gave an answer
         self.built = self.pace = 0.0  # seconds to build the last model, and per literal of it
         self.value = objective(self.frame.problem, self.best)
-        units = Units(self.frame)
+        self.units = Units(self.frame)
         cells = sum(sum(service.most) for service in self.frame.services)
-        self.slack = units.value(len(self.frame.works) + cells) + 1e-9 * abs(self.value)
+        self.slack = self.units.value(len(self.frame.works) + cells)
 
     @property
     def proven(self) -> bool:
-        """Whether nothing can be better, but for the rounding of the objective's units."""
-        return self.bound - self.value <= self.slack
+        """Whether nothing can be better, but for the rounding of the objective's units.
+
+        Where services are worth so much more than jobs that the rounding is more than a
+        ten-thousandth of those, only what is really equal is proven.
+        """
+        size = max(abs(self.value), self.units.at_stake)
+        return self.bound - self.value <= min(self.slack, ROUNDING * size) + 1e-9 * size
 
     def by_pools(self, share: float) -> None:
         """Rounds of counts by pool and identities, within a share of the time that is left."""
@@ -184,21 +191,25 @@ class Search:
             model = IdentityModel(frame, places, must=True, serve=serve)
             if serve:
                 model.serve_at_least(schedule.served)
+                model.guard()
                 model.hint(self.best)
             solver, answer = self.clock.settle(model.model, self.effort.pack, 0.5)
             if answer in SOLVED:
-                self.keep(model.plan(solver, self.best))
-                return cp_model.FEASIBLE
+                plan = model.plan(solver, self.best)
+                self.keep(plan)
+                if self.guarded(plan):
+                    return cp_model.FEASIBLE
+                answer = cp_model.UNKNOWN
         return answer
 
     def _served(self) -> int:
         """What services are given in the frame by the best plan, in units."""
-        units, within, total = Units(self.frame), set(self.frame.rows), 0
+        within, total = set(self.frame.rows), 0
         for service in self.frame.services:
             held = sum(
                 gpu in within for rows in self.best.realtime[service.job.name] for gpu in rows
             )
-            total += units.up(self.frame.missed(service)) * held
+            total += self.units.up(self.frame.missed(service)) * held
         return total
 
     def _places(self, frame: Frame, schedule: Schedule) -> Places:
@@ -260,13 +271,17 @@ class Search:
         return core
 
     def keep(self, plan: Plan) -> bool:
-        """Take a plan if it is worth more."""
+        """Take a plan if it is worth more and every budget keeps what it is owed."""
         value = objective(self.frame.problem, plan)
-        if value <= self.value + 1e-9 * abs(self.value):
+        if value <= self.value + 1e-9 * abs(self.value) or not self.guarded(plan):
             return False
         self.best, self.value = oldest_first(self.frame, plan), value
         self.bound = max(self.bound, value)
         return True
+
+    def guarded(self, plan: Plan) -> bool:
+        """Whether the plan keeps the guard; models of a part of it can't always tell."""
+        return not check_guard(self.frame.problem, plan, self.construction)
 
 
 def oldest_first(frame: Frame, plan: Plan) -> Plan:

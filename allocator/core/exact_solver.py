@@ -66,7 +66,7 @@ class Clock:
         solver = cp_model.CpSolver()
         solver.parameters.max_time_in_seconds = max(self.left * share, 0.01)
         solver.parameters.max_deterministic_time = work
-        solver.parameters.random_seed = self.seed + attempt
+        solver.parameters.random_seed = (self.seed + attempt) % 2**31
         solver.parameters.num_workers = self.workers if self.workers >= MANY else 1
         solver.parameters.cp_model_probing_level = 0  # takes longer than it saves
         return solver

@@ -30,8 +30,11 @@ def solve_fast(
     time_limit: float | None,
     elapsed: Stopwatch,
     hint: Hint | None = None,
-) -> Result:
-    """The best plan of so many passes, or of those that fit the time (seconds by `elapsed`)."""
+) -> tuple[Result, Construction]:
+    """The best plan of so many passes, or of those that fit the time (seconds by `elapsed`).
+
+    With it the construction that it began with.
+    """
     construction = Construction(problem, settings)
     placed = construction.build()
     improver = Improver(construction, seed, hint)
@@ -46,7 +49,7 @@ def solve_fast(
         return Plan(problem.gpus, problem.horizon, tuple(assignments), realtime)
 
     best = plan(improver.assignments(), improver.realtime())
-    return Result(
+    result = Result(
         plan=best,
         status=Status.HEURISTIC,
         objective=objective(problem, best),
@@ -58,6 +61,7 @@ def solve_fast(
         construction=plan(placed.assignments, placed.realtime),
         iterations=improver.iterations,
     )
+    return result, construction
 
 
 def _run_for(improver: Improver, limit: float, most: int, elapsed: Stopwatch) -> None:

@@ -91,11 +91,12 @@ class Grid:
             self.wish[run.index] = self._wishes[run.rows] = np.uint64(run.wish)
         self.wanted.replace(self.taken.rows | self._wishes)
 
-    def without(self, victims: Iterable[Run]) -> Words:
-        """Per GPU: what is busy if the victims' wishes are not respected."""
-        ignored = np.zeros(len(self.runs) + 1, dtype=np.bool_)
-        ignored[[run.index for run in victims]] = True
-        return self.taken.rows | np.where(ignored[self.owner], NONE, self._wishes)
+    def without(self, stops: Iterable[tuple[Run, int]]) -> Words:
+        """Per GPU: what is busy if runs' wishes are not respected from some timestep on."""
+        kept = np.full(len(self.runs) + 1, ~NONE)
+        for run, t in stops:
+            kept[run.index] = span(0, t)
+        return self.taken.rows | (self._wishes & kept[self.owner])
 
     def wishing(self, first: int, gpus: int, word: int) -> list[Run]:
         """The runs that wish for one of the GPUs in the word's timesteps."""

@@ -15,7 +15,8 @@ import numpy as np
 from .bits import Busy, span
 from .compiled import building
 from .compiled import search as compiled
-from .compiled.tables import Desk, Fleet, Grid, Items, Room, Rows, Search, Services, State
+from .compiled.tables import Desk, Flags, Fleet, Grid, Items, Room, Rows, Search, Services, State
+from .gathering import corner_of
 from .heuristic import Construction
 from .plan import Assignment
 from .problem import REST, Problem, RealtimeJob
@@ -51,6 +52,8 @@ class Improver:
         construction = self.construction
         self.worth = np.array(prefix_worth(self.problem))
         self.table = Items._make(column[self.rows] for column in construction.table)
+        if construction.filled:  # what starts now was measured against what was due: it stays
+            self.table = self.table._replace(allowed=self.table.allowed & ~np.uint64(1))
         self.movable = self._movable()
         self.services = _services(construction, self.movable)
         self.still, self.without = self._grids()
@@ -114,11 +117,12 @@ class Improver:
 
     def _grids(self) -> tuple[Busy, Busy]:
         """What is taken before any item is placed, with all services and without the movable."""
-        # Where gaps were filled, what starts now was measured against what was due: it stays.
-        now = np.uint64(1 if self.construction.filled else 0)
-        without = Busy(self.construction.layout, self.construction.layout.drained | now)
+        without = Busy(self.construction.layout, self.construction.layout.drained)
         for a in self.fixed:
             without.hold(a.first_gpu, a.gpus, span(a.start, a.end))
+        for service in self.movable:
+            for gpu in service.held or () if service.steady else ():
+                without.hold(gpu, 1, span(0, 1))
         movable = {service.name for service in self.movable}
         words = self.construction.services.words
         for name in words.keys() - movable:
@@ -167,7 +171,10 @@ class Improver:
         slack = np.zeros((len(pools), horizon), np.int64)
         np.add.at(slack, layout.domain, free)
         for s, service in enumerate(self.movable):
-            slack[pools[(service.pools or tuple(pools))[0]]] -= self.services.counts[s]
+            counts = self.services.counts[s].copy()
+            if service.steady:
+                counts[0] = 0  # those GPUs are taken already
+            slack[pools[(service.pools or tuple(pools))[0]]] -= counts
         return slack
 
     def _state(self, seed: int) -> State:
@@ -260,8 +267,20 @@ def _services(construction: Construction, movable: Sequence[RealtimeJob]) -> Ser
         cap=np.array([service.swap_cap for service in movable], np.int64),
         pools=np.array([layout.pools_index[service.pools] for service in movable], np.int64),
         starts=np.array([service.held is not None for service in movable], np.bool_),
+        steady=np.array([service.steady for service in movable], np.bool_),
         held=held,
+        corner=_corner(construction),
     )
+
+
+def _corner(construction: Construction) -> Flags:
+    """Where services gather, if any holds GPUs elsewhere."""
+    layout, corner = construction.layout, np.zeros(construction.layout.gpus, np.bool_)
+    for roster in construction.problem.rosters.values():
+        found = corner_of(roster, layout)
+        if found is not None:
+            corner |= found
+    return corner
 
 
 class Guard:

@@ -176,6 +176,7 @@ class Result:
     preemptions: tuple[Preemption, ...]
     construction: Plan
     iterations: int = 0
+    failure: str = ""  # what a solver that failed said
 
     def to_dict(self, problem: Problem) -> dict[str, Any]:
         """The plan file format."""

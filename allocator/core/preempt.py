@@ -51,8 +51,11 @@ class Preemptor:
         """Stop the victims at t, for the record and on the grid."""
         victims = [run for run in victims if run.until > max(t, run.protected)]
         seconds = self.grid.problem.timestep_seconds
-        names = {run.job.name for run in victims}  # stopped sooner than it was decided before
-        self.record = [stop for stop in self.record if stop.victim not in names]
+        by_name = {run.job.name: run for run in victims}
+        for stop in self.record:  # stopped sooner than it was decided before
+            if (run := by_name.get(stop.victim)) is not None and stop.preemptor is not None:
+                self.runs.stopped[self.runs.domain[run.index], stop.timestep] -= run.job.gpus
+        self.record = [stop for stop in self.record if stop.victim not in by_name]
         for run in victims:
             mine = theirs = None
             if run.job.funded:
@@ -71,14 +74,29 @@ class Preemptor:
         found = (self.grid.runs[r] for r in order.tolist())
         return [run for run in found if not pools or of[run.first] in pools]
 
+    def in_waves(self, victims: Iterable[Run]) -> list[tuple[Run, int]]:
+        """Each with the first timestep at which the limit lets it be stopped after those before."""
+        found: list[tuple[Run, int]] = []
+        wave: dict[int, tuple[int, int]] = {}  # per pool: the timestep at hand, GPUs stopped in it
+        for run in victims:
+            domain, gpus = int(self.runs.domain[run.index]), run.job.gpus
+            t, lost = wave.get(domain, (0, 0))
+            while t < self.grid.layout.horizon and not stopping.within_limit(
+                self.runs, domain, t, lost + gpus, lost == 0
+            ):
+                t, lost = t + 1, 0
+            wave[domain] = t, lost + gpus
+            found.append((run, t))
+        return found
+
     def all_within_limit(self, stops: Iterable[tuple[Run, int]]) -> bool:
         """Whether all the runs may be stopped, each at its timestep."""
-        lost: dict[tuple[int, int], int] = {}
+        lost: dict[tuple[int, int], list[int]] = {}
         for run, t in stops:
-            key = int(self.runs.domain[run.index]), t
-            lost[key] = lost.get(key, 0) + run.job.gpus
+            lost.setdefault((int(self.runs.domain[run.index]), t), []).append(run.job.gpus)
         return all(
-            stopping.within_limit(self.runs, domain, t, gpus) for (domain, t), gpus in lost.items()
+            stopping.within_limit(self.runs, domain, t, sum(gpus), len(gpus) == 1)
+            for (domain, t), gpus in lost.items()
         )
 
     def _table(self, percent: int) -> Runs:

@@ -134,7 +134,11 @@ class BatchJob:
 
 @dataclass(frozen=True)
 class RealtimeJob:
-    """A service that follows a demand curve; `held` are its GPUs just before the first timestep."""
+    """A service that follows a demand curve; `held` are its GPUs just before the first timestep.
+
+    ``steady``: the first timestep is under way and the service has had its swaps for it, so it
+    keeps those GPUs until the next one.
+    """
 
     name: str
     priority: float
@@ -144,6 +148,7 @@ class RealtimeJob:
     pools: tuple[str, ...] = ()
     budget: str | None = None
     funded: bool = True
+    steady: bool = False
 
     def __post_init__(self) -> None:
         _job_name(self.name)
@@ -156,7 +161,14 @@ class RealtimeJob:
             if len(set(held)) < len(held):
                 raise ProblemError(f"{what}: held must name each GPU once.")
             object.__setattr__(self, "held", tuple(sorted(held)))
+        truth(self.steady, f"{what}: steady")
+        if self.steady and self.held is None:
+            raise ProblemError(f"{what}: steady needs held, the GPUs that it keeps.")
         _owner(self, what)
+
+    def cap_into(self, timestep: int) -> int:
+        """The most GPUs it may gain, and the most it may lose, going into a timestep."""
+        return 0 if self.steady and timestep == 0 else self.swap_cap
 
     @property
     def kind(self) -> Kind:

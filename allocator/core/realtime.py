@@ -26,7 +26,7 @@ def highest_counts(job: RealtimeJob) -> list[int]:
     for t in range(len(most) - 2, -1, -1):
         most[t] = min(most[t], most[t + 1] + job.swap_cap)
     if job.held is not None:
-        most[0] = min(most[0], len(job.held) + job.swap_cap)
+        most[0] = min(most[0], len(job.held) + job.cap_into(0))
     for t in range(1, len(most)):
         most[t] = min(most[t], most[t - 1] + job.swap_cap)
     return most
@@ -140,8 +140,8 @@ def shed_path(job: RealtimeJob, drained: Sequence[int]) -> Sets:
         job.held or (), key=lambda gpu: (lowest(drained[gpu]) if drained[gpu] else NEVER, gpu)
     )
     steps = []
-    for _ in job.demand:
-        left = left[job.swap_cap :]
+    for t in range(len(job.demand)):
+        left = left[job.cap_into(t) :]
         steps.append(tuple(sorted(left)))
     return tuple(steps)
 
@@ -166,7 +166,7 @@ class _Walk:
         now = list(held or ())
         steps = []
         for t in range(self.horizon):
-            gains = self.job.swap_cap if held is not None or t else len(self.rows)
+            gains = self.job.cap_into(t) if held is not None or t else len(self.rows)
             now = self._gain(self._drop(now, t), t, gains)
             steps.append(tuple(sorted(now)))
         return tuple(steps)

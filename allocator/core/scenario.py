@@ -25,7 +25,7 @@ _TOP_PLAIN = ("time_decay", "shortfall_penalty", "overrun", "family")
 _BATCH = ("name", "kind", "priority", "gpus", "duration")
 _BATCH_MORE = ("arrival", "pools", "budget", "funded", "running", "minimum")
 _REALTIME = ("name", "kind", "priority", "demand", "swap_cap")
-_REALTIME_MORE = ("held", "pools", "budget", "funded")
+_REALTIME_MORE = ("held", "pools", "budget", "funded", "steady")
 MAX_BYTES = 8 << 20  # 4,096 GPUs and 10,000 jobs take 2 MB
 
 
@@ -38,7 +38,7 @@ def parse_json(source: bytes | str) -> Any:
     """JSON without NaN, infinity or a repeated field; raises `ProblemError`."""
     if len(source) > MAX_BYTES:
         raise ProblemError(
-            f"the file has {len(source) >> 20} MB, and may have {MAX_BYTES >> 20}: split it up."
+            f"the file has more than the {MAX_BYTES >> 20} MB that it may have: split it up."
         )
     try:
         return json.loads(source, parse_constant=_refuse_constant, object_pairs_hook=_once)
@@ -140,6 +140,8 @@ def _job_fields(job: Job) -> dict[str, Any]:
         row |= {"demand": list(job.demand), "swap_cap": job.swap_cap}
         if job.held is not None:
             row["held"] = list(job.held)
+        if job.steady:
+            row["steady"] = True
     if job.pools:
         row["pools"] = list(job.pools)
     if job.budget is not None:

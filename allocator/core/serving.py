@@ -8,12 +8,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from . import gathering
 from .compiled.tables import Words
 from .grid import Grid
 from .items import Run
 from .preempt import Preemptor
 from .problem import Problem, RealtimeJob
-from .realtime import Sets, missing, place_service, sets_of, shed_path, stack, words_of
+from .realtime import Sets, missing, place_service, sets_of, shed_path, words_of
 from .turns import Turns
 
 
@@ -43,7 +44,7 @@ class Services:
             return
         for service in roster.services:
             self.grid.release(self._promised.pop(service.name, {}))
-        serving = stack(roster, self.grid.layout, self.grid.wanted.rows)
+        serving = gathering.place(roster, self.grid.layout, self.grid.wanted.rows)
         if serving is None:
             self._one_by_one(roster.services)
             return
@@ -102,9 +103,12 @@ class Services:
     def _stop_for(
         self, service: RealtimeJob, rows: list[int], others: list[int], sets: Sets
     ) -> Sets:
-        """Let the service grow onto ever more runs, least deserving first, until it has enough."""
+        """Let the service grow onto ever more runs, least deserving first, until it has enough.
+
+        Each timestep it may stop as many as the limit allows, so it grows in waves.
+        """
         leaf = self._leaf(service)
-        victims = self.preemptor.victims_for_service(leaf, service.pools)
+        victims = self.preemptor.in_waves(self.preemptor.victims_for_service(leaf, service.pools))
         used: list[tuple[Run, int]] = []
         count = 1
         while missing(service, sets) and count < 2 * len(victims):
@@ -112,7 +116,7 @@ class Services:
             count *= 2
             busy = self._busy(self.grid.without(chosen).tolist(), others)
             wider = place_service(self.problem, service, rows, busy)
-            hit = _first_uses(wider, chosen)
+            hit = _first_uses(wider, [run for run, _ in chosen])
             if not self.preemptor.all_within_limit(hit):
                 break
             if missing(service, wider) < missing(service, sets):

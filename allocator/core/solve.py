@@ -53,8 +53,8 @@ def solve(
         return time.perf_counter() - started
 
     if mode == "fast":
-        return solve_fast(problem, settings, seed, iterations, time_limit, elapsed, hint)
+        return solve_fast(problem, settings, seed, iterations, time_limit, elapsed, hint)[0]
     limit = 60.0 if time_limit is None else time_limit
     share = min(FULL_SHARE * limit, FULL_SECONDS)
-    fast = solve_fast(problem, settings, seed, iterations, share, elapsed, hint)
-    return solve_exact(problem, fast, limit, seed, workers, elapsed, settings)
+    fast, begun = solve_fast(problem, settings, seed, iterations, share, elapsed, hint)
+    return solve_exact(problem, fast, begun, limit, seed, workers, elapsed)

@@ -58,7 +58,15 @@ class Windows:
             return False
         best = self.search.best
         frame = self.frame.narrow(best, rows, names)
-        window = Search(frame, best, math.inf, self.search.clock, EFFORT, improving=True)
+        window = Search(
+            frame,
+            self.search.construction,
+            best,
+            math.inf,
+            self.search.clock,
+            EFFORT,
+            improving=True,
+        )
         window.by_nodes(share=0.5)
         self.slowest = max(self.slowest, window.built)
         self.search.found = self.search.found or window.found

@@ -170,10 +170,11 @@ def _random_service(
 ) -> RealtimeJob:
     most, cap = min(6, empty.gpus), rng.choice([0, 1, 1, 2, 4])
     demand = [rng.randint(0, most) for _ in range(empty.horizon)]
-    held = None
+    held, steady = None, False
     if rng.random() < 0.6:
+        steady = rng.random() < 0.3
         rows = sorted(set(_rows(empty, common)) & free)
-        can = min(demand[t] + cap * (t + 1) for t in range(empty.horizon))
+        can = min(demand[t] + cap * (t + 1 - steady) for t in range(empty.horizon))
         held = tuple(rng.sample(rows, min(len(rows), can, rng.randint(0, 4))))
         free -= set(held)
-    return RealtimeJob(demand=tuple(demand), swap_cap=cap, held=held, **common)
+    return RealtimeJob(demand=tuple(demand), swap_cap=cap, held=held, steady=steady, **common)

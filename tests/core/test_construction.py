@@ -1,5 +1,6 @@
 """What the construction does, situation by situation; every plan is checked as well."""
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -120,7 +121,73 @@ def test_held_gpus_count_against_the_swap_cap_from_the_first_timestep() -> None:
     made = problem(service("s", [4, 4, 4, 4], swap_cap=1, held=(2,)))
     steps = built(made).plan.realtime["s"]
     assert [len(rows) for rows in steps] == [2, 3, 4, 4]
-    assert all(2 in rows for rows in steps)
+    assert [2 in rows for rows in steps] == [True, True, True, False]
+
+
+def test_within_a_timestep_a_steady_service_keeps_its_gpus_whoever_wants_them() -> None:
+    """8 GPUs are wanted at once, and the service could be elsewhere at once."""
+    serves = service("s", [2] * 5, swap_cap=2, held=(3, 8), priority=0)
+    made = problem(replace(serves, steady=True), job("j", 8, 3), nodes=(8, 8), horizon=5)
+    assert built(made).plan.realtime["s"][0] == (3, 8)
+    for result in (solve(made), solve(made, mode="full", time_limit=5)):
+        assert check(made, result.plan) == ()
+        assert result.plan.realtime["s"][0] == (3, 8)
+        assert result.plan.of("j")[0].start == 1
+    at_once = solve(replace(made, jobs=(serves, made.jobs[1])))
+    assert at_once.plan.of("j")[0].start == 0
+
+
+def test_a_steady_service_grows_and_sheds_from_the_next_timestep_on() -> None:
+    grows = problem(service("s", [4] * 4, swap_cap=1, held=(2,), steady=True))
+    assert [len(rows) for rows in built(grows).plan.realtime["s"]] == [1, 2, 3, 4]
+    sheds = service("s", [3, 1, 1, 1], 2, held=(1, 2, 3), steady=True, funded=False)
+    result = built(problem(sheds, job("j", 8, 2)))
+    assert [len(rows) for rows in result.plan.realtime["s"]] == [3, 1, 0, 0]
+    assert where(result, "j") == (0, 2, 4)
+
+
+SCATTERED = service("s", [3] * 6, swap_cap=1, held=(3, 9, 17))
+
+
+@pytest.mark.parametrize("mode", [{"iterations": 0}, {}])
+def test_a_scattered_service_gathers_in_a_corner_within_its_cap(mode: dict[str, Any]) -> None:
+    """One GPU a timestep, lowest first; 16 GPUs become whole again, then 24."""
+    made = problem(
+        SCATTERED, job("j", 16, 4), job("k", 8, 3), nodes=(8,) * 4, horizon=6, overrun=True
+    )
+    result = solve(made, **mode)
+    assert check(made, result.plan) == ()
+    steps = result.plan.realtime["s"]
+    assert [sum(gpu < 24 for gpu in rows) for rows in steps] == [2, 1, 0, 0, 0, 0]
+    assert all(len(rows) == 3 for rows in steps)
+    assert where(result, "j") == (0, 1, 5)
+
+
+def test_a_service_gathers_once_what_is_in_its_corner_is_over() -> None:
+    busy = run("r", 24, 8, remaining=3, protected=3)
+    made = problem(SCATTERED, busy, nodes=(8,) * 4, horizon=6)
+    steps = built(made).plan.realtime["s"]
+    assert steps[:3] == ((3, 9, 17),) * 3
+    assert [sum(gpu < 24 for gpu in rows) for rows in steps[3:]] == [2, 1, 0]
+
+
+def test_a_service_in_its_corner_stays_where_it_is() -> None:
+    """Which of the corner's GPUs it holds makes no difference to blocks, and each swap is one."""
+    held = (28, 29, 31)
+    made = problem(
+        service("s", [3, 4, 4, 3, 3, 3], 1, held=held), job("j", 8, 4), nodes=(8,) * 4, horizon=6
+    )
+    for result in (built(made), solve(made)):
+        steps = result.plan.realtime["s"]
+        assert steps == (held, *[(28, 29, 30, 31)] * 2, held, held, held)
+
+
+def test_a_service_whose_cap_its_own_growth_takes_up_gathers_afterwards() -> None:
+    made = problem(
+        service("s", [2, 3, 4, 4, 4, 4], 1, held=(3,)), job("j", 8, 4), nodes=(8,) * 4, horizon=6
+    )
+    steps = built(made).plan.realtime["s"]
+    assert [3 in rows for rows in steps] == [True, True, True, False, False, False]
 
 
 def test_real_time_leaves_a_node_before_it_drains() -> None:
@@ -164,10 +231,22 @@ def test_an_unfunded_service_sheds_what_it_holds_at_its_cap() -> None:
 
 
 def test_a_service_stops_only_the_runs_whose_gpus_it_takes() -> None:
+    """One a timestep, for 5 % of 8 GPUs are none and one may always be stopped."""
     runs = [run(f"r{i}", 2 * i, 2, remaining=4, protected=0, funded=False) for i in range(4)]
     result = built(problem(*runs, service("s", [3] * 4, 3, held=())))
-    assert [len(rows) for rows in result.plan.realtime["s"]] == [3] * 4
-    assert sorted(stop.victim for stop in result.preemptions) == ["r0", "r1"]
+    assert [len(rows) for rows in result.plan.realtime["s"]] == [2, 3, 3, 3]
+    stops = sorted((stop.timestep, stop.victim) for stop in result.preemptions)
+    assert stops == [(0, "r0"), (1, "r1")]
+
+
+def test_a_service_grows_onto_runs_in_waves_of_5_percent() -> None:
+    """64 runs of a GPU each: 3 are 5 %."""
+    runs = [run(f"r{i}", i, 1, remaining=8, protected=0, funded=False) for i in range(64)]
+    wants = service("s", [40] * 8, 40, held=())
+    result = built(problem(*runs, wants, nodes=(8,) * 8, horizon=8))
+    assert [len(rows) for rows in result.plan.realtime["s"]] == [3, 6, 9, 12, 15, 18, 21, 24]
+    stopped = Counter(stop.timestep for stop in result.preemptions)
+    assert stopped == dict.fromkeys(range(8), 3)
 
 
 # Turns of budgets

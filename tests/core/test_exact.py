@@ -81,11 +81,12 @@ def _most_served(service: RealtimeJob, free: list[frozenset[int]]) -> float:
     """Priority x GPU-timesteps, by dynamic programming over sets of GPUs."""
     held = None if service.held is None else frozenset(service.held)
     reach: dict[frozenset[int] | None, int] = {held: 0}
-    for gpus, wanted in zip(free, service.demand, strict=True):
+    for t, (gpus, wanted) in enumerate(zip(free, service.demand, strict=True)):
+        cap = service.cap_into(t)
         sets = [frozenset(s) for n in range(wanted + 1) for s in combinations(gpus, n)]
         after: dict[frozenset[int] | None, int] = {}
         for (before, total), now in product(reach.items(), sets):
-            few = before is None or max(len(now - before), len(before - now)) <= service.swap_cap
+            few = before is None or max(len(now - before), len(before - now)) <= cap
             if few:
                 after[now] = max(after.get(now, -1), total + len(now))
         reach = after
@@ -280,7 +281,8 @@ def test_windows_fill_an_empty_fleet_and_keep_what_is_outside() -> None:
     construction.build()
     fast = solve(made, iterations=0)
     clock = Clock(600.0, lambda: 0.0, 0, 1)
-    search = Search(frame_of(construction), replace(fast.plan, assignments=()), math.inf, clock)
+    plan = replace(fast.plan, assignments=())
+    search = Search(frame_of(construction), fast.construction, plan, math.inf, clock)
     before, windows = search.value, Windows(search, seed=1)
     for patience in (1, 2, 3):
         windows.run(patience)
@@ -297,7 +299,8 @@ def test_a_block_that_spans_two_stretches_of_a_window_stays() -> None:
     construction = Construction(made)
     construction.build()
     fast = solve(made, iterations=0)
-    search = Search(frame_of(construction), fast.plan, math.inf, Clock(600.0, lambda: 0.0, 0, 1))
+    clock = Clock(600.0, lambda: 0.0, 0, 1)
+    search = Search(frame_of(construction), fast.construction, fast.plan, math.inf, clock)
     wide = next(a for a in fast.plan.assignments if a.job == "wide")
     ends = {*range(wide.first_gpu, wide.first_gpu + 8), *range(120, 136)}
     ends |= {wide.first_gpu + 127}
@@ -332,3 +335,48 @@ def test_a_protected_run_stays_in_the_way() -> None:
     result = full(made)
     assert result.status is Status.OPTIMAL
     assert result.objective == pytest.approx(4 * 2 + 8 * 2 * 5)
+
+
+def test_whole_numbers_are_as_good_as_others() -> None:
+    """A decay of 1 and priorities of 1 are integers in a file; prices are not."""
+    made = problem(*(job(f"j{i}", 1, 3) for i in range(3)), nodes=(1,), time_decay=1)
+    result = full(made)
+    assert (result.status, result.objective, result.failure) == (Status.OPTIMAL, 3, "")
+
+
+@pytest.mark.parametrize("seed", [0, 2**31 - 1])
+def test_every_seed_that_is_taken_is_one_for_the_solver(seed: int) -> None:
+    result = full(tiny_problem(Random(7)), seed=seed, iterations=0)
+    assert result.status == Status.OPTIMAL, result.failure
+
+
+@pytest.mark.parametrize("times", [1e-8, 1e-3, 1e6])
+def test_best_means_best_however_small_or_large_values_are(times: float) -> None:
+    """Units are rounded to a part of the value, not to a part of 1."""
+    jobs = [job(f"j{i}", 1 + i % 2, 3 + i % 4, priority=(1 + i % 5) * times) for i in range(14)]
+    made = problem(*jobs, nodes=(4,), horizon=12)
+    result, searched = full(made, iterations=0), solve(made, iterations=20_000)
+    assert result.status == Status.OPTIMAL
+    assert result.bound is not None
+    assert result.bound <= result.objective * (1 + 2e-4)
+    assert searched.objective <= result.bound
+
+
+def test_nothing_is_called_best_that_rounding_could_hide_a_better_plan_from() -> None:
+    """One service is worth a billion times what the jobs are, so units are coarse for those."""
+    jobs = [job(f"j{i}", 1 << i % 3, 3 + i % 7, priority=1 + i % 5) for i in range(40)]
+    huge = service("s", [0] * 47 + [1], priority=1e9)
+    made = problem(huge, *jobs, horizon=48, shortfall_penalty=1000)
+    result = full(made, limit=2, iterations=0)
+    assert result.bound is not None
+    gap = (result.bound - result.objective) / result.bound
+    assert result.status == (Status.OPTIMAL if gap <= 1e-4 else Status.FEASIBLE)
+
+
+def test_what_a_solver_raises_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: object) -> float:
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr(exact, "priced_bound", broken)
+    result = full(tiny_problem(Random(3)))
+    assert (result.status, result.failure) == (Status.SOLVER_FAILED, "RuntimeError: no memory")

@@ -4,11 +4,13 @@ from dataclasses import replace
 from random import Random
 
 from allocator.core.check import check, check_guard
+from allocator.core.compiled.moving import move_aside
 from allocator.core.heuristic import Construction
+from allocator.core.improve import Improver
 from allocator.core.plan import Assignment, Result
 from allocator.core.problem import BatchJob, Problem
 from allocator.core.solve import solve
-from tests.core.problems import job, problem, run, tree
+from tests.core.problems import job, problem, run, service, tree
 
 
 def planned(*waiting: BatchJob, protected: int = 4) -> Result:
@@ -118,3 +120,23 @@ def fillers_that_leave_in_time(result: Result, before: list[Assignment], whole: 
             meets = other.first_gpu < last and filler.first_gpu < other.first_gpu + other.gpus
             assert not meets or other.job == filler.job or other.start >= least
     return len(fillers)
+
+
+def test_services_can_move_aside_where_a_gap_was_filled() -> None:
+    """What starts now stays; that doesn't take every GPU's first timestep from the services."""
+    made = problem(
+        run("run", 0, 4, remaining=3, protected=3), job("big", 8, 6, priority=9),
+        replace(job("f", 4, 8), minimum=2), service("s", [1, 2, 3, 2] * 6),
+        *(job(f"j{i}", 1 << i % 3, 8 + i % 5, priority=1 + i % 4) for i in range(8)),
+        nodes=(8, 3), horizon=24,
+    )  # fmt: skip
+    construction = Construction(made)
+    construction.build()
+    assert construction.filled
+    improver = Improver(construction, seed=0)
+    improver.run(1)
+    rows, desk = improver.without.rows.copy(), improver.desk
+    assert move_aside(improver.fleet, improver.services, rows, desk.serving, improver.room)
+    later = solve(made)
+    now = {a for a in later.construction.assignments if a.start == 0}
+    assert now == {a for a in later.plan.assignments if a.start == 0}

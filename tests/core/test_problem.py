@@ -92,10 +92,39 @@ BAD: list[tuple[tuple[Any, ...], Any, str]] = [
     (("jobs", 2, "held"), [99], "no GPU 99"),
     (("jobs", 2, "held"), [0, 1, 2], "its demand there must be at least 2, not 1"),
     (("jobs", 2, "held"), None, "held must be a list"),
+    (("jobs", 2, "steady"), 1, "true or false"),
     (("drains", 0, "node"), "n9", "no such node"),
     (("drains", 0, "to"), 1, "to must be after from"),
     (("drains",), [{"node": "n0", "from": 0, "to": 4}], "drained while it is protected"),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"held": None}, "steady needs held"),
+        (
+            {"held": [0, 1]},
+            "may shed 0 by timestep 0, so its demand there must be at least 2, not 1",
+        ),
+        ({"held": [8], "demand": [2, 2, 2, 2], "swap_cap": 0}, "fewer than are drained"),
+    ],
+)
+def test_a_steady_service_must_be_able_to_keep_what_it_holds(changed: Any, says: str) -> None:
+    scenario = copy.deepcopy(GOOD)
+    scenario["jobs"][2] |= {"steady": True} | changed
+    if changed["held"] is None:
+        del scenario["jobs"][2]["held"]
+    with pytest.raises(ProblemError, match=says):
+        Problem.from_dict(scenario)
+
+
+def test_a_steady_service_comes_back_from_its_file() -> None:
+    scenario = copy.deepcopy(GOOD)
+    scenario["jobs"][2]["steady"] = True
+    made = Problem.from_dict(scenario)
+    assert made.realtime[0].steady
+    assert Problem.from_dict(made.to_dict()) == made
 
 
 def changed(path: tuple[Any, ...], value: Any) -> dict[str, Any]:

@@ -144,15 +144,15 @@ def test_passes_in_batches_are_the_same_passes(rng: Random, seed: int) -> None:
 
 
 def test_services_move_aside_where_that_frees_a_block() -> None:
-    """A service on GPU 2 of 5 leaves no four in a row."""
+    """A service in its corner, on the last GPU of a node of 4; the other node has 5."""
     made = problem(
-        service("s", [1, 1, 1, 1], swap_cap=1, held=(2,)), job("j", 4, 3, priority=5),
-        nodes=(5,),
+        service("s", [1, 1, 1, 1], swap_cap=1, held=(8,)), job("j", 4, 3, priority=5),
+        job("k", 4, 3, priority=4), nodes=(5, 4),
     )  # fmt: skip
     result = solve(made, iterations=20)
     assert_legal(made, result)
-    assert (result.construction.of("j"), len(result.plan.of("j"))) == ((), 1)
-    assert result.plan.realtime["s"] != result.construction.realtime["s"]
+    assert (result.construction.of("k"), len(result.plan.of("k"))) == ((), 1)
+    assert result.plan.realtime["s"] == (*[(4,)] * 3, (8,))
     assert [len(rows) for rows in result.plan.realtime["s"]] == [1, 1, 1, 1]
 
 
@@ -331,3 +331,14 @@ def test_a_better_plan_is_taken_over_from_the_hint() -> None:
     assert brief.objective < long.objective
     assert hinted.objective == pytest.approx(long.objective)
     assert_legal(made, hinted)
+
+
+def test_a_hint_never_puts_a_younger_job_before_its_elder() -> None:
+    """A hint may know only the younger of two equal jobs: the older takes its place."""
+    jobs = job("x", 4, 4, priority=1.0001, arrival=1), job("old", 4, 4), job("young", 4, 4)
+    made = problem(*jobs, nodes=(4,), horizon=12)
+    for hint in ({"young": (0, 0), "x": (4, 0), "old": (8, 0)}, {"young": (0, 0), "x": (4, 0)}):
+        result = solve(made, iterations=4, hint=hint)
+        assert_legal(made, result)
+        starts = {a.job: a.start for a in result.plan.assignments}
+        assert starts == {"old": 0, "x": 4, "young": 8}

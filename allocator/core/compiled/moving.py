@@ -8,7 +8,7 @@ taken away at once is never more than the cap.
 import numpy as np
 
 from . import compiled
-from .tables import Fleet, Room, Services, Words
+from .tables import Flags, Fleet, Room, Services, Words
 from .words import ALL, ONE, ZERO, lowest
 
 NEVER = 64  # the deadline of a GPU that nobody else needs
@@ -45,6 +45,8 @@ def _clear(fleet: Fleet, services: Services, s: int, rows: Words, room: Room) ->
     pools = services.pools[s]
     for g in range(len(rows)):
         word = rows[g] | fleet.outside[pools, g]
+        if services.steady[s] and services.held[s, g]:
+            word &= ~ONE  # marked as taken so that no job takes it
         for other in range(s + 1, len(services.cap)):
             word |= services.held[other, g]
         room.busy[g] = word
@@ -71,6 +73,8 @@ def _step(services: Services, s: int, t: int, number: int, room: Room) -> int:
     wanted, cap = services.counts[s, t], services.cap[s]
     if t == 0 and not services.starts[s]:
         cap = len(room.have)
+    elif t == 0 and services.steady[s]:
+        cap = 0
     left = _leave(t, room)
     number -= left
     while number > wanted:
@@ -87,6 +91,9 @@ def _step(services: Services, s: int, t: int, number: int, room: Room) -> int:
     for _ in range(gains):
         if not _gain(t, services.cap[s], room):
             return -1
+    for _ in range(cap - max(left, gains)):
+        if not _gather(t, services.corner, room):
+            break
     return wanted
 
 
@@ -124,6 +131,26 @@ def _leaves_in_time(t: int, cap: int, room: Room) -> bool:
         if total > cap * (u - t):
             return False
     return True
+
+
+@compiled
+def _gather(t: int, corner: Flags, room: Room) -> bool:
+    """Leave the lowest GPU held outside the corner for one inside that stays free as long."""
+    old = -1
+    for g in range(len(room.have)):
+        if room.have[g] and not corner[g]:
+            old = g
+            break
+    if old < 0:
+        return False
+    for g in range(len(room.have) - 1, old, -1):
+        free = corner[g] and not room.have[g] and room.deadline[g] > t
+        if free and room.deadline[g] >= room.deadline[old]:
+            room.have[old], room.have[g] = False, True
+            room.due[room.deadline[old]] -= 1
+            room.due[room.deadline[g]] += 1
+            return True
+    return False
 
 
 @compiled

@@ -96,18 +96,15 @@ def place(
 ) -> float:
     """Put each item at its earliest start, in the desk's order; what the plan's jobs are worth.
 
-    Where a hint is followed, items go in its order, and to its starts and blocks where those are
-    free.
+    Where a hint is followed, the desk's order is the hint's, and items go to its starts and blocks
+    where those are free; of a class the oldest goes first, whichever of them the hint knows.
     """
     value = 0.0
     _start_over(fleet, search, desk)
     for at in range(len(desk.order)):
-        if hinted:
-            i = search.hint[at]
-        else:
-            kind = desk.order[at]
-            i = search.members[search.begins[kind] + desk.used[kind]]
-            desk.used[kind] += 1
+        kind = desk.order[at]
+        i = search.members[search.begins[kind] + desk.used[kind]]
+        desk.used[kind] += 1
         desk.start[i] = -1
         if items.allowed[i] == ZERO:
             continue
@@ -118,10 +115,11 @@ def place(
         if found == ZERO:
             continue
         t, b = lowest(found), -1
-        if hinted and search.hint_start[i] >= 0:
-            wanted = ONE << np.uint64(search.hint_start[i])
-            if grid.scratch[search.hint_first[i]] & wanted:
-                t, b = search.hint_start[i], search.hint_first[i]
+        like = search.hint[at]  # where a hint is followed: of i's class, and it or one like it
+        if hinted and search.hint_start[like] >= 0:
+            wanted = ONE << np.uint64(search.hint_start[like])
+            if grid.scratch[search.hint_first[like]] & wanted:
+                t, b = search.hint_start[like], search.hint_first[like]
         end = min(t + items.length[i], fleet.horizon)
         word = span(t, end)
         if b < 0:

@@ -58,7 +58,9 @@ class Services(NamedTuple):
     cap: Rows  # [S]
     pools: Rows  # [S]: index into Fleet.outside
     starts: Flags  # [S]: whether what it holds now is known, so that the cap binds at timestep 0
+    steady: Flags  # [S]: whether it keeps that in timestep 0
     held: Words  # [S, G]
+    corner: Flags  # [G]: where services gather
 
 
 class Search(NamedTuple):
