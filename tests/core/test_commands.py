@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
+from allocator.core import exact
 from allocator.core.check import check
 from allocator.core.plan import Plan
+from allocator.management.commands import plan
 from benchmarks.scenarios import family_problem
 
 ROOT = Path(__file__).parents[2]
@@ -96,7 +99,7 @@ def test_files_that_cannot_be_read_get_one_line(command: str, tmp_path: Path) ->
         (b"not json", "not valid JSON"),
         (b"\x00\xff" * 9, "not valid JSON"),
         (b"[" + b"1," * 2_000_000 + b"1]", "must be an object"),
-        (b"[" + b"1," * 5_000_000 + b"1]", "has 9 MB, and may have 8"),
+        (b"[" + b"1," * 5_000_000 + b"1]", "has more than the 8 MB that it may have"),
         (b'{"a": 1}', "{"),
     ):
         file.write_bytes(content)
@@ -119,10 +122,57 @@ def test_bad_scenarios_write_nothing(scenario: Path, tmp_path: Path) -> None:
 
 
 def test_an_output_that_cannot_be_written_is_refused_before_planning(
-    scenario: Path, tmp_path: Path
+    scenario: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "no such directory" in refused("plan", scenario, "--out", tmp_path / "no" / "p.json")
     assert "is a directory" in refused("plan", scenario, "--out", tmp_path)
+    assert "File name too long" in refused("plan", scenario, "--out", tmp_path / ("x" * 300))
+    before = scenario.read_bytes()
+    (tmp_path / "link.json").symlink_to(scenario)
+    for same in (scenario, tmp_path / "link.json"):
+        assert "is what is read" in refused("plan", scenario, "--out", same)
+    assert scenario.read_bytes() == before
+    (tmp_path / "link.json").unlink()
+    monkeypatch.setattr(plan, "solve", lambda *args, **options: pytest.fail("it planned first"))
+    assert "No such file" in refused("plan", scenario, "--out", "/proc/x.json")
+    assert [file.name for file in tmp_path.iterdir()] == ["scenario.json"]
+
+
+def test_an_output_stays_what_it_is(scenario: Path, tmp_path: Path) -> None:
+    """A link is followed, a file keeps who may read it, a device is written to."""
+    private, link = tmp_path / "private.json", tmp_path / "link.json"
+    private.touch(mode=0o600)
+    link.symlink_to(private)
+    run("plan", scenario, "--out", link)
+    assert link.is_symlink()
+    assert json.loads(private.read_text())["mode"] == "fast"
+    assert private.stat().st_mode & 0o777 == 0o600
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE, text=True)
+    run("plan", scenario, "--out", pipe)
+    assert json.loads(reader.communicate(timeout=20)[0])["mode"] == "fast"
+    assert pipe.is_fifo()
+
+
+def test_no_more_of_a_file_is_read_than_may_be() -> None:
+    assert "more than the 8 MB" in refused("plan", "/dev/zero")
+
+
+def test_a_name_that_would_forge_a_line_is_shown_as_text(scenario: Path, tmp_path: Path) -> None:
+    good = json.loads(scenario.read_text())
+    scenario.write_text(json.dumps(good | {"name": "a\nstatus  \x1b[31mbad"}))
+    out, _ = run("plan", scenario, "--out", tmp_path / "plan.json")
+    assert out.splitlines()[0].startswith("scenario     'a\\nstatus  \\x1b[31mbad': 8 GPUs")
+    assert "\x1b" not in out
+
+
+def test_what_a_failed_solver_said_is_told(
+    scenario: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exact, "priced_bound", lambda *args: 1 / 0)
+    out, _ = run("plan", scenario, "--mode", "full", "--out", tmp_path / "plan.json")
+    assert "solver_failed (full), legal; fast's plan was kept: 'ZeroDivisionError" in out
 
 
 @pytest.mark.parametrize("limit", ["-1", "soon", "nan", "inf"])

@@ -1,10 +1,10 @@
 """`manage.py plan SCENARIO.json`: plan a scenario file, with no database."""
 
+import contextlib
 import json
 import os
 from argparse import ArgumentTypeError, RawDescriptionHelpFormatter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
@@ -14,9 +14,10 @@ from allocator.core.plan import Result
 from allocator.core.problem import Problem
 from allocator.core.scenario import parse_problem
 from allocator.core.solve import MODES, solve
+from allocator.core.validate import shown
 from config.commands import OneLineCommand
 
-from ._files import refusing, source, write_atomically
+from ._files import output, refusing, source
 from ._warm import warm_up
 
 SEEDS = 2**31 - 1
@@ -50,10 +51,22 @@ class Command(OneLineCommand):
         name, out = options["scenario"], options["out"]
         with refusing(name):
             problem = parse_problem(source(name))
-        if out and not Path(out).parent.is_dir():
-            raise CommandError(f"{out}: there is no such directory.", returncode=2)
-        if out and Path(out).is_dir():
-            raise CommandError(f"{out}: is a directory; name a file.", returncode=2)
+        with contextlib.ExitStack() as stack:
+            file = None
+            if out:
+                stack.enter_context(refusing(out))
+                file = stack.enter_context(output(out, besides=name))
+            result = self._solved(problem, options)
+            content = json.dumps(result.to_dict(problem)) + "\n"
+            if file is not None:
+                file.write(content)
+            else:
+                stack.enter_context(refusing("output"))
+                self.stdout.write(content, ending="")
+                self.stdout.flush()
+        (self.stdout if out else self.stderr).write(summary(problem, result))
+
+    def _solved(self, problem: Problem, options: dict[str, Any]) -> Result:
         warm_up(self)  # so that the time limit is for planning alone
         result = solve(
             problem,
@@ -62,28 +75,23 @@ class Command(OneLineCommand):
             seed=options["seed"],
             workers=options["workers"],
         )
-        broken = check(problem, result.plan)
-        if broken:
+        if broken := check(problem, result.plan):
             raise CommandError(f"the plan is illegal and was not written: {broken[0].text}")
-        content = json.dumps(result.to_dict(problem)) + "\n"
-        if out:
-            with refusing(out):
-                write_atomically(out, content)
-        else:
-            with refusing("output"):
-                self.stdout.write(content, ending="")
-                self.stdout.flush()
-        (self.stdout if out else self.stderr).write(summary(problem, result))
+        return result
 
 
 def summary(problem: Problem, result: Result) -> str:
     """The few lines that say what the plan is worth."""
     placed = {a.job for a in result.plan.assignments} & {job.name for job in problem.batch}
+    name = problem.name if problem.name.isprintable() else shown(problem.name)
+    status = f"{result.status} ({result.mode}), legal"
+    if result.failure:
+        status += f"; fast's plan was kept: {shown(result.failure)}"
     bound = "none proven" if result.bound is None else f"{result.bound:.3f}"
     return "\n".join(
         (
-            f"scenario     {problem.name}: {problem.gpus} GPUs x {problem.horizon} timesteps",
-            f"status       {result.status} ({result.mode}), legal",
+            f"scenario     {name}: {problem.gpus} GPUs x {problem.horizon} timesteps",
+            f"status       {status}",
             f"objective    {result.objective:.3f}",
             f"bound        {bound}",
             f"utilization  {100 * utilization(problem, result.plan):.1f} %",
