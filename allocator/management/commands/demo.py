@@ -10,6 +10,7 @@ from django.core.management.base import CommandError, CommandParser
 from allocator.demo import day, institute, telling
 from allocator.demo.institute import Institute
 from allocator.models import Cycle
+from allocator.telling.frame import plural
 from config.clock import now
 from config.commands import OneLineCommand
 
@@ -83,8 +84,9 @@ class Progress:
         self.next_hour = hour + 4
         local = made.at.astimezone(institute.ZONE).strftime("%a %H:%M")
         line = (
-            f"Playing one day: {local}, {self.made} cycles, {self.starts} starts, "
-            f"{self.preemptions} preemptions, {made.waiting} waiting"
+            f"Playing one day: {local}, {plural(self.made, 'cycle')}, "
+            f"{plural(self.starts, 'start')}, {plural(self.preemptions, 'preemption')}, "
+            f"{made.waiting} waiting"
         )
         self.stream.write(f"\r{line:<96}" if self.moves else f"{line}\n")
         self.stream.flush()
