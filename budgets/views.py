@@ -2,9 +2,11 @@
 
 from typing import cast
 
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.utils import timezone
@@ -20,18 +22,21 @@ from allocator import steering
 from allocator.pages import budget as budget_page
 from allocator.pages import conflict as conflict_page
 from allocator.pages import editor as editor_page
+from allocator.pages import periods as periods_page
 from allocator.pages import requests as requests_page
 from allocator.pages import tree as tree_page
 from allocator.pages.requests import Row
 from budgets import notices as telling
 from budgets import requests as asking
-from budgets import services
+from budgets import access, periods, services
 from budgets import shares as reads
 from budgets.access import get_notice_or_404
 from budgets.forms import DECISIONS, AskForm, DecisionForm, SharesForm, rebased
+from budgets.forms.periods import PeriodForm
 from budgets.models import ChangeSet
 from budgets.services import Refused, StaleBase
 from config.clock import now
+from ledger.services import LedgerError, withdraw_period
 from ledger import services as ledger
 
 
@@ -236,6 +241,70 @@ def read(request: HttpRequest, pk: int | None = None) -> HttpResponse:
     to = "notices" if pk is None else get_notice_or_404(person, pk).link
     telling.mark_read(user=person, pk=pk, now=now())
     return redirect(to)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@login_required
+def period_list(request: HttpRequest) -> HttpResponse:
+    """All periods; administrators of the organisation draft one."""
+    page = periods_page.listing(request.user, now=now())
+    last = page.lines[0].period if page.lines else None
+    zone = settings.ORGANISATION_TIME_ZONE
+    form = PeriodForm(request.POST or None, last=last, default_zone=zone)
+    if request.method == "POST" and page.may_administer and form.is_valid():
+        try:
+            made = periods.draft_period(now=now(), **form.arguments)
+        except Refused as refused:
+            form.refuse(refused)
+        else:
+            messages.success(request, _("%(name)s is drafted.") % {"name": made.name})
+            return redirect("period", pk=made.pk)
+    context = {"page": page, "form": form}
+    return render(request, "budgets/periods.html", context, status=422 if form.errors else 200)
+
+
+@require_safe
+@login_required
+def period(request: HttpRequest, pk: int) -> HttpResponse:
+    """One period: its plan beside what is in force, or its closing statement."""
+    page = periods_page.page(request.user, pk=pk, now=now())
+    return render(request, "budgets/period.html", {"page": page, "nav_current": "periods"})
+
+
+DECIDE = {
+    "propose": periods.propose_period,
+    "approve": periods.approve_period,
+    "withdraw": withdraw_period,
+}
+
+
+@require_POST
+@login_required
+def period_decide(request: HttpRequest, pk: int, decision: str) -> HttpResponse:
+    """Propose or approve a period, or make a draft of it again."""
+    found = periods_page.find(pk)
+    if not access.may_administer(request.user):
+        raise PermissionDenied
+    try:
+        made = DECIDE[decision](period=found)
+    except (Refused, LedgerError) as refused:
+        messages.error(request, getattr(refused, "sentence", str(refused)))
+    else:
+        words = {"name": made.name, "state": made.get_status_display().lower()}
+        messages.success(request, _("%(name)s: %(state)s.") % words)
+    return redirect("period", pk=pk)
+
+
+@require_safe
+@login_required
+def period_statement(request: HttpRequest, pk: int) -> HttpResponse:
+    """The closing statement of the budgets that the reader sees, as CSV."""
+    page = periods_page.page(request.user, pk=pk, now=now())
+    return HttpResponse(
+        periods_page.as_csv(page),
+        content_type="text/csv; charset=utf-8",
+        headers={"Content-Disposition": f'attachment; filename="statement-{page.period.pk}.csv"'},
+    )
 
 
 def _said(made: ChangeSet) -> str:

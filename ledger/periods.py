@@ -74,7 +74,7 @@ def start_period(*, period: Period, at: datetime, author: User | None = None) ->
 
 
 @transaction.atomic
-def withdraw_period(*, period: Period) -> None:
+def withdraw_period(*, period: Period) -> Period:
     """Make a draft again of a period that was proposed or approved and has not begun to count."""
     lock_ledger()
     if Entry.objects.filter(period=period).exists():
@@ -85,6 +85,7 @@ def withdraw_period(*, period: Period) -> None:
     period.refresh_from_db()
     if not changed:
         raise LedgerError(f"{period.name} is {period.status}: only what has not started goes back.")
+    return period
 
 
 @transaction.atomic

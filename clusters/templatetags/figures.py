@@ -44,6 +44,7 @@ NAVIGATION = (
         (
             ("overview", "layout-dashboard", gettext_lazy("Overview")),
             ("budgets", "sitemap", gettext_lazy("Budgets")),
+            ("periods", "calendar", gettext_lazy("Periods")),
             ("requests", "inbox", gettext_lazy("Requests")),
             ("jobs", "list-details", gettext_lazy("Jobs")),
             ("plan", "layout-grid", gettext_lazy("Plan")),
