@@ -60,6 +60,22 @@ def draft_change_set(
         )
 
 
+def checked_vector(
+    *,
+    parent: Budget,
+    shares: Mapping[Budget, int],
+    overrides: Mapping[tuple[Budget, Pool], int] | None = None,
+) -> Vector:
+    """Return the vector that a draft would have, to look at what it would do. Writes nothing.
+
+    Raises Refused as a draft does: names missing or unknown, a sum over 100 % in a pool.
+    """
+    vector, before = vector_from(shares, overrides or {}), reads.vector_of(reads.head(parent))
+    check_names(parent, vector, expected=set(before))
+    check_sums(parent, vector, before=before)
+    return vector
+
+
 def propose(*, change_set: ChangeSet, now: datetime) -> ChangeSet:
     """Put a draft before the parent's manager."""
     check_instant(now, "now")

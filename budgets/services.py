@@ -2,6 +2,7 @@
 
 from budgets.change_sets import (
     approve,
+    checked_vector,
     decline,
     draft_change_set,
     propose,
@@ -26,6 +27,7 @@ __all__ = [
     "StaleBase",
     "approve",
     "archive_budget",
+    "checked_vector",
     "children_by_slug",
     "create_budget",
     "create_organisation",

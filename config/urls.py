@@ -35,6 +35,8 @@ api: list[URLPattern | URLResolver] = [
     path("budgets/<path:path>/roles/", budgets.Roles.as_view()),
     path("budgets/<path:path>/roles/<str:username>/", budgets.RoleOf.as_view()),
     path("budgets/<path:path>/change-sets/", budgets.ChangeSets.as_view()),
+    path("budgets/<path:path>/change-sets/preview/", budgets.PreviewChangeSet.as_view()),
+    path("budgets/<path:path>/diff/", budgets.Diff.as_view()),
     path("budgets/<path:path>/requests/", budgets.BudgetRequests.as_view()),
     path("budgets/<path:path>/transfers/", budgets.Transfers.as_view()),
     path("budgets/<path:path>/", budgets.BudgetDetail.as_view()),

@@ -65,6 +65,8 @@ TABLE = [
     ("get", "budgets/orlo/science/burn/", None, SCIENCE),
     ("get", "budgets/orlo/science/change-sets/", None, SCIENCE),
     ("post", "budgets/orlo/science/change-sets/", CHANGE, SCIENCE),
+    ("post", "budgets/orlo/science/change-sets/preview/", CHANGE, SCIENCE),
+    ("get", "budgets/orlo/science/diff/", None, SCIENCE),
     ("post", "change-sets/{change_set}/approve/", None, SCIENCE),
     ("post", "change-sets/{change_set}/decline/", None, SCIENCE),
     ("get", "budgets/orlo/science/petrel/requests/", None, PETREL),

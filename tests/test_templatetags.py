@@ -53,6 +53,7 @@ def test_differences_carry_their_sign():
     assert tags.signed_credits(17_582 * CREDIT) == "+17,582"
     assert tags.signed_credits(-CREDIT) == "−1"
     assert tags.signed_credits(1) == "±0"
+    assert [tags.signed_gpu_hours(96 * 3600 * sign) for sign in (1, -1, 0)] == ["+96", "−96", "±0"]
     assert tags.signed(0.04, 1) == "±0.0"
     assert tags.signed(Decimal("8.65"), 1) == "+8.7"
     assert tags.signed(None) == "–"

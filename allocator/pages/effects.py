@@ -20,35 +20,49 @@ Trees = Mapping[int | None, Mapping[int, TreeNode]]
 
 @dataclass(frozen=True)
 class Worth:
-    """What 100 % of a pool is worth from an instant to the period's end, in milli-GPU-seconds."""
+    """What 100 % of a pool is worth from an instant to the period's end."""
 
     capacity: PlannedCapacity
-    whole_mgpus: Fraction
+    whole_gpu_seconds: Fraction
 
     def of(self, share: Fraction) -> int:
-        return int(share * self.whole_mgpus)
+        """Return what a share of it is worth in milli-GPU-seconds, rounded down."""
+        return int(share * self.whole_gpu_seconds * self.capacity.rate_per_mille)
 
 
 @dataclass(frozen=True)
 class Effect:
     """One budget below the parent: effective shares in thousandths of a percent, credits.
 
-    ``entitled_mgpus`` is what its share is worth for the rest of the period, ``change_mgpus``
-    what its grant moves by; that stops where it would fall under what is spent or set aside, and
-    ``kept_mgpus`` is by how much it stops short. Runways in seconds. None: no period is running.
+    ``entitled_mgpus`` is what its share is worth for the rest of the period, in GPU-time
+    ``entitled_gpu_seconds`` of all pools; ``change_mgpus`` is what its grant moves by. That stops
+    where it would fall under what is spent or set aside, and ``kept_mgpus`` is by how much it stops
+    short; ``under_burned_mgpus`` by how much it would fall under what was burned alone. Runways in
+    seconds. None: no period is running.
     """
 
     budget: Budget
     depth: int  # 0 = a child of the parent
     before: int
     after: int
+    entitled_before_gpu_seconds: int | None
+    entitled_gpu_seconds: int | None
     entitled_mgpus: int | None
     change_mgpus: int | None
     kept_mgpus: int
+    burned_mgpus: int | None
+    under_burned_mgpus: int
     spendable_before: int | None
     spendable_after: int | None
     runway_before: int | None
     runway_after: int | None
+
+    @property
+    def change_gpu_seconds(self) -> int | None:
+        """What it gains in GPU-time until the period ends, below 0 what it loses."""
+        if self.entitled_gpu_seconds is None or self.entitled_before_gpu_seconds is None:
+            return None
+        return self.entitled_gpu_seconds - self.entitled_before_gpu_seconds
 
     @property
     def css(self) -> str:
@@ -64,7 +78,7 @@ def worths(*, period: Period | None, at: datetime) -> list[Worth]:
     left = int((period.ends_at - max(at, period.starts_at)).total_seconds())
     rest = Fraction(max(0, left), total)
     return [
-        Worth(one, rest * one.gpu_seconds * one.rate_per_mille)
+        Worth(one, rest * one.gpu_seconds)
         for one in period.capacities.select_related("pool").order_by("pool__position", "pool_id")
     ]
 
@@ -126,9 +140,13 @@ class _Moves:
             depth=depth,
             before=int(old.effective * WHOLE) if old else 0,
             after=int(node.effective * WHOLE),
+            entitled_before_gpu_seconds=self._gpu_seconds(self.before, pk) if money else None,
+            entitled_gpu_seconds=self._gpu_seconds(self.after, pk) if money else None,
             entitled_mgpus=self._entitled(self.after, pk) if money else None,
             change_mgpus=self._change(pk) if money else None,
             kept_mgpus=self._change(pk) - self._due(pk) if money else 0,
+            burned_mgpus=_burned(mine) if mine else None,
+            under_burned_mgpus=self._under_burned(pk, mine) if mine else 0,
             spendable_before=mine.spendable_mgpus if mine else None,
             spendable_after=spendable,
             runway_before=_runway(mine.spendable_mgpus, rate) if mine else None,
@@ -138,6 +156,13 @@ class _Moves:
     def _entitled(self, trees: Trees, pk: int) -> int:
         pools = ((one, trees[one.capacity.pool_id].get(pk)) for one in self.known)
         return sum(one.of(node.effective) for one, node in pools if node)
+
+    def _gpu_seconds(self, trees: Trees, pk: int) -> int:
+        pools = ((one, trees[one.capacity.pool_id].get(pk)) for one in self.known)
+        return int(sum(node.effective * one.whole_gpu_seconds for one, node in pools if node))
+
+    def _under_burned(self, pk: int, mine: Figures) -> int:
+        return max(0, _burned(mine) - mine.granted_mgpus - self._due(pk))
 
     def _due(self, pk: int) -> int:
         return self._entitled(self.after, pk) - self._entitled(self.before, pk)
@@ -155,6 +180,10 @@ class _Moves:
     def _spendable_after(self, pk: int) -> int:
         chain = shares.path_to_root(self.after[None], pk)
         return min(self._free(one.budget.pk) + self._change(one.budget.pk) for one in chain)
+
+
+def _burned(mine: Figures) -> int:
+    return mine.settled_mgpus + mine.in_flight_mgpus
 
 
 def _runway(spendable: int, rate: int) -> int | None:

@@ -1,6 +1,7 @@
 """The API of budgets: the tree, changes of it, requests, transfers, notices, and people."""
 
 from budgets.api.change_sets import ApproveChangeSet, ChangeSets, DeclineChangeSet
+from budgets.api.diffs import Diff
 from budgets.api.notices import Notices, ReadAllNotices, ReadNotice
 from budgets.api.period_plans import PeriodPlan, PeriodStatement, PeriodStatementFile
 from budgets.api.periods import (
@@ -12,6 +13,7 @@ from budgets.api.periods import (
     WithdrawPeriod,
 )
 from budgets.api.people import Me, RoleOf, Roles, SignInForToken
+from budgets.api.previews import PreviewChangeSet
 from budgets.api.requests import (
     BudgetRequests,
     DeclineRequest,
@@ -34,6 +36,7 @@ __all__ = [
     "ChangeSets",
     "DeclineChangeSet",
     "DeclineRequest",
+    "Diff",
     "GrantRequest",
     "Me",
     "Move",
@@ -43,6 +46,7 @@ __all__ = [
     "PeriodStatement",
     "PeriodStatementFile",
     "Periods",
+    "PreviewChangeSet",
     "ProposePeriod",
     "Reactivate",
     "ReadAllNotices",

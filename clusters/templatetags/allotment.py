@@ -81,6 +81,12 @@ def gpu_hours(gpu_seconds: int | None, places: int = 0) -> str:
 
 
 @register.filter
+def signed_gpu_hours(gpu_seconds: int | None, places: int = 0) -> str:
+    """A difference of GPU-seconds as GPU-hours, with its sign."""
+    return _divided(gpu_seconds, 3600, places, with_sign)
+
+
+@register.filter
 def percent(thousandths: int | None, places: int = 1) -> str:
     """Thousandths of a percent as a percent, without the sign: 8750 is 8.8, with :2 8.75."""
     return _divided(thousandths, 1000, places)
