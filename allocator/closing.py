@@ -2,13 +2,13 @@
 
 import logging
 from collections import defaultdict
-from datetime import UTC, datetime
+from datetime import datetime
 
 from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Min, Q
 
-from allocator import admission, alarms, delivery, timesteps, turning
+from allocator import admission, alarms, delivery, observed, timesteps, turning
 from allocator.calls import Calls, NoAnswer
 from clusters.connectors.base import IdleWindow
 from clusters.models import Cluster
@@ -18,12 +18,11 @@ from ledger.entries import Attempt
 from ledger.models import ClosedTimestep
 from ledger.rates import Rates
 from workloads import services as workloads
-from workloads.models import Holding, Job, Run, Service
+from workloads.models import Holding, Job, Run
 
 logger = logging.getLogger(__name__)
 
 LATE_END = "late-end"  # an alarm: what was charged past an end is not given back yet
-NOTHING = datetime.min.replace(tzinfo=UTC)
 
 
 def due(*, at: datetime) -> list[datetime]:
@@ -42,7 +41,7 @@ def close_due(*, at: datetime, calls: Calls | None = None) -> list[datetime]:
     """
     calls, closed = calls or Calls(), []
     try:
-        until = min(at, _known_until(at))
+        until = observed.known_until(at=at)
         for start in due(at=until):
             if _close(start, at, until, calls):
                 closed.append(start)
@@ -66,19 +65,6 @@ def _close(start: datetime, at: datetime, until: datetime, calls: Calls) -> bool
         _cover(end, until)
         turning.close_over(at=end)
     return True
-
-
-def _known_until(at: datetime) -> datetime:
-    """Up to when every cluster has told what its runs held: a charge can't be taken back.
-
-    While one with live runs can't be reached, or has yet to confirm another set of GPUs that may
-    be in use already, timesteps stay open.
-    """
-    if Service.objects.filter(pending__isnull=False, job__runs__state=Run.State.RUNNING).exists():
-        return NOTHING
-    driven = Cluster.objects.filter(pools__runs__state__in=Run.LIVE).distinct()
-    seen = driven.values_list("observed_until", flat=True)
-    return min((until or NOTHING for until in seen), default=at)
 
 
 def settle_late_end(*, run: Run, now: datetime) -> bool:
@@ -168,7 +154,7 @@ def cover_services(*, at: datetime) -> None:
 
 def set_aside(runs: list[Run], *, end: datetime) -> bool:
     """Whether the holds of all the runs cover what is not charged yet and goes on to ``end``."""
-    since = figures.closed_until() or NOTHING
+    since = figures.closed_until() or observed.NOTHING
     needed: dict[Attempt, int] = defaultdict(int)
     rates, by_id = Rates.load(), {run.pk: run for run in runs}
     uncharged = Q(ended_at=None) | Q(ended_at__gt=since)

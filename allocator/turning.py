@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.db.models import Q
 
-from allocator import alarms, delivery, timesteps
+from allocator import alarms, delivery, observed, timesteps
 from budgets.models import Period
 from ledger import services as ledger
 from workloads import services as workloads
@@ -35,21 +35,25 @@ def start_due(*, at: datetime) -> None:
 def close_over(*, at: datetime) -> None:
     """Close the active periods that are over and charged to their end.
 
-    A period may end inside a timestep: it can't be charged to its end before that one is over.
+    A period may end inside a timestep: it can't be charged to its end before that one is over. Nor
+    before every cluster has told what its runs held: one may have started before the end.
     """
-    over = Period.objects.filter(status=Status.ACTIVE, ends_at__lte=timesteps.floor(at))
-    _each(over.order_by("ends_at", "pk"), _close, CLOSE, at)
+    _each(Period.objects.filter(_over(at)).order_by("ends_at", "pk"), _close, CLOSE, at)
 
 
 def is_due(*, at: datetime) -> bool:
     """Say whether a period would turn now. What an alarm stands for is left to the next tick."""
     begins = Q(status=Status.APPROVED, starts_at__lte=at)
-    ends = Q(status=Status.ACTIVE, ends_at__lte=timesteps.floor(at))
-    due = (begins, START), (ends, CLOSE)
+    due = (begins, START), (_over(at), CLOSE)
     return any(
         Period.objects.filter(which).exists() and not alarms.is_open(kind=kind)
         for which, kind in due
     )
+
+
+def _over(at: datetime) -> Q:
+    known = timesteps.floor(observed.known_until(at=at))
+    return Q(status=Status.ACTIVE, ends_at__lte=known)
 
 
 def _each(

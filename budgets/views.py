@@ -26,9 +26,9 @@ from allocator.pages import periods as periods_page
 from allocator.pages import requests as requests_page
 from allocator.pages import tree as tree_page
 from allocator.pages.requests import Row
+from budgets import access, periods, services
 from budgets import notices as telling
 from budgets import requests as asking
-from budgets import access, periods, services
 from budgets import shares as reads
 from budgets.access import get_notice_or_404
 from budgets.forms import DECISIONS, AskForm, DecisionForm, SharesForm, rebased
@@ -36,7 +36,6 @@ from budgets.forms.periods import PeriodForm
 from budgets.models import ChangeSet
 from budgets.services import Refused, StaleBase
 from config.clock import now
-from ledger.services import LedgerError, withdraw_period
 from ledger import services as ledger
 
 
@@ -274,7 +273,7 @@ def period(request: HttpRequest, pk: int) -> HttpResponse:
 DECIDE = {
     "propose": periods.propose_period,
     "approve": periods.approve_period,
-    "withdraw": withdraw_period,
+    "withdraw": ledger.withdraw_period,
 }
 
 
@@ -287,7 +286,7 @@ def period_decide(request: HttpRequest, pk: int, decision: str) -> HttpResponse:
         raise PermissionDenied
     try:
         made = DECIDE[decision](period=found)
-    except (Refused, LedgerError) as refused:
+    except (Refused, ledger.LedgerError) as refused:
         messages.error(request, getattr(refused, "sentence", str(refused)))
     else:
         words = {"name": made.name, "state": made.get_status_display().lower()}

@@ -10,6 +10,7 @@ from allocator import turning
 from allocator.models import Delivery
 from budgets import services as budgets
 from budgets.models import Budget, Period
+from clusters.models import Cluster
 from ledger import closing_statements, reports, services
 from ledger.models import ClosingStatement, Entry
 from tests.factories import (
@@ -71,6 +72,7 @@ def closed(tree: dict[str, Budget]) -> tuple[Period, Period]:
         timestep=T0, budget=tree[PETREL], pool=pool, entitled_gpu_seconds=9, demand_gpu_seconds=8,
         funded_gpu_seconds=7,
     )  # fmt: skip
+    Cluster.objects.update(observed_until=BORDER)
     turning.start_due(at=BORDER)
     turning.close_over(at=BORDER)
     return Period.objects.get(pk=first.pk), Period.objects.get(pk=following.pk)

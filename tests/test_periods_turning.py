@@ -9,6 +9,7 @@ from django.db import connection
 from allocator import cycle, turning
 from allocator.models import Alarm
 from budgets.models import Period
+from clusters.models import Cluster
 from ledger import reports, services
 from ledger.models import Entry
 from tests.factories import (
@@ -128,6 +129,7 @@ def test_what_is_not_charged_yet_is_an_alarm_only_once_its_timestep_is_over(tree
     )
     (node,) = make_nodes(pool)
     make_run(make_job(tree["orlo/vision/tern"]), {node: 0xFF})
+    Cluster.objects.update(observed_until=T0 + TIMESTEP)
     turn(border + timedelta(minutes=5))
     assert (statuses(), alarms()) == ({"one": "active", "two": "approved"}, [])
     turn(T0 + TIMESTEP)
@@ -139,6 +141,26 @@ def test_what_is_not_charged_yet_is_an_alarm_only_once_its_timestep_is_over(tree
     close()
     turn(T0 + TIMESTEP)
     assert (statuses(), alarms()) == ({"one": "closed", "two": "active"}, [])
+
+
+def test_a_period_stays_open_until_every_cluster_has_told_what_ran_in_it(tree: Any) -> None:
+    """A run whose start is not confirmed may turn out to have started before the end."""
+    make_period("one", ends_at=BORDER)
+    (node,) = make_nodes(make_pool())
+    cluster = node.pool.cluster
+    run = make_run(make_job(tree["orlo/vision/tern"]), {node: 0xFF}, started_at=None)
+    Cluster.objects.filter(pk=cluster.pk).update(observed_until=BORDER - TIMESTEP)
+    turn(BORDER + HOUR)
+    assert (statuses(), alarms()) == ({"one": "active"}, [])
+    assert not turning.is_due(at=BORDER + HOUR)
+    Cluster.objects.filter(pk=cluster.pk).update(observed_until=BORDER + HOUR)
+    run.holdings.update(started_at=BORDER - TIMESTEP)
+    turn(BORDER + HOUR)
+    assert statuses() == {"one": "active"}
+    assert len(alarms()) == 1
+    close(since=BORDER - TIMESTEP)
+    turn(BORDER + HOUR)
+    assert (statuses(), alarms()) == ({"one": "closed"}, [])
 
 
 def test_shares_that_changed_while_nobody_ticked_move_the_period_they_fell_in(tree: Any) -> None:
