@@ -17,7 +17,7 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.db.models import Q, QuerySet
 from django.http import Http404
 
-from budgets.models import Budget, Notice, Request, Role
+from budgets.models import Budget, Exemption, Notice, Request, Role
 
 Person = AbstractBaseUser | AnonymousUser
 Kind = Role.Kind
@@ -36,6 +36,7 @@ class Action(StrEnum):
     ASK = "ask"  # for more for it; withdraw what they asked
     WITHDRAW_ANY = "withdraw_any"  # anyone's requests for it
     DECIDE_REQUESTS = "decide_requests"  # for what is below it, out of what it has
+    PLAN = "plan"  # how much of its grant it means to use when
     TRANSFER = "transfer"  # between budgets below it, and out of its reserve
     MANAGE_ROLES = "manage_roles"  # in it
     ADMINISTER = "administer"  # periods, grants, adjustments
@@ -51,6 +52,7 @@ NEEDS = {
     Action.PROPOSE_SHARES: Kind.MEMBER,
     Action.EDIT_SHARES: Kind.MANAGER,
     Action.ASK: Kind.MEMBER,
+    Action.PLAN: Kind.MEMBER,
     Action.WITHDRAW_ANY: Kind.MANAGER,
     Action.DECIDE_REQUESTS: Kind.MANAGER,
     Action.TRANSFER: Kind.MANAGER,
@@ -198,6 +200,22 @@ def get_request_or_404(user: Person, pk: int) -> Request:
     if found is None:
         raise Http404("There is no such request, or none that you may see.")
     return found
+
+
+def get_exemption_or_404(user: Person, pk: int) -> Exemption:
+    """Return what was asked for a budget that the person may see; else Http404."""
+    seen = Exemption.objects.filter(visible_q(user, "budget__"))
+    related = ("checkpoint__period", "budget__parent", "asked_by", "decided_by")
+    found = seen.select_related(*related).filter(pk=pk).first()
+    if found is None:
+        raise Http404("There is no such exemption, or none that you may see.")
+    return found
+
+
+def may_decide(held: Standing, exemption: Exemption) -> bool:
+    """Say whether someone decides about an exemption: who may decide requests for its budget."""
+    parent = exemption.budget.path.rpartition("/")[0]
+    return bool(parent) and held.can(Action.DECIDE_REQUESTS, parent)
 
 
 def own_notices(user: Person) -> QuerySet[Notice]:

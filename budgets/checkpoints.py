@@ -96,6 +96,14 @@ def upcoming(period: Period, *, now: datetime) -> Checkpoint | None:
     return ahead.select_related("period", "author").order_by("at").first()
 
 
+def by_id(pk: int) -> Checkpoint:
+    """Return a checkpoint; refused where there is none."""
+    checkpoint = Checkpoint.objects.select_related("period", "author").filter(pk=pk).first()
+    if checkpoint is None:
+        raise Refused("checkpoint", f"There is no checkpoint {pk}: look at those of the period.")
+    return checkpoint
+
+
 def ask_exemption(
     *, checkpoint: Checkpoint, budget: Budget, reason: str, by: User, now: datetime
 ) -> Exemption:
