@@ -25,8 +25,9 @@ SLUG_MAX, NAME_MAX, PATH_MAX = 50, 100, 400
 # Words that addresses of pages and of the API put behind a budget's path.
 RESERVED = frozenset(
     (
-        *("archive", "burn", "change-sets", "diff", "edit", "export", "jobs"),
-        *("move", "new", "periods", "reactivate", "requests", "roles", "shares", "transfers"),
+        *("archive", "burn", "change-sets", "diff", "edit", "exemptions", "export", "jobs"),
+        *("move", "new", "periods", "plan", "reactivate", "requests", "roles", "shares"),
+        "transfers",
     )
 )
 

@@ -10,7 +10,7 @@ from rest_framework.test import APIClient
 
 from allocator import cycle
 from allocator.models import Cycle
-from budgets.models import Notice
+from budgets.models import Notice, Period
 from config import urls
 from tests import factories as make
 from tests.ledger_world import give, give_alone
@@ -142,6 +142,37 @@ TABLE = [
     ("get", "periods/{closed}/statement/", None, EVERYONE),
     ("get", "periods/{closed}/statement.csv/", None, EVERYONE),
     ("get", "periods/{draft}/statement/", None, dict.fromkeys(PEOPLE, 404)),
+    ("get", "budgets/orlo/science/petrel/plan/", None, PETREL),
+    (
+        "post",
+        "budgets/orlo/science/petrel/plan/",
+        {"by": "month", "parts": [], "base_version": 0},
+        dict.fromkeys(PEOPLE, 400) | {"viewer": 403, "stranger": 404, "nobody": 404},
+    ),
+    ("get", "budgets/orlo/science/petrel/exemptions/", None, PETREL),
+    (
+        "post",
+        "budgets/orlo/science/petrel/exemptions/",
+        REASON | {"checkpoint": 0},
+        dict.fromkeys(PEOPLE, 400) | {"viewer": 403, "stranger": 404, "nobody": 404},
+    ),
+    ("post", "exemptions/{exemption}/approve/", REASON, BELOW_SCIENCE),
+    ("post", "exemptions/{exemption}/decline/", REASON, BELOW_SCIENCE),
+    ("get", "periods/{draft}/checkpoints/", None, EVERYONE),
+    (
+        "post",
+        "periods/{draft}/checkpoints/",
+        {
+            "at": "2100-02-01T00:00:00Z",
+            "measured": "planned",
+            "removed_of": "planned",
+            "cumulative": True,
+            "steps": [{"below": 20_000, "remove": 80_000}],
+        },
+        ADMINISTRATORS,
+    ),
+    ("get", "periods/{draft}/checkpoints/dry-run/", None, EVERYONE),
+    ("delete", "checkpoints/{checkpoint}/", None, ADMINISTRATORS),
     ("get", "jobs/", None, EVERYONE),
     (
         "post",
@@ -185,7 +216,18 @@ def ids(cast, tree):
         "request": request.pk,
         "notice": Notice.objects.get(user=cast["member"]).pk,
         **_other_periods(),
+        **_asked_of_a_checkpoint(tree),
     }
+
+
+def _asked_of_a_checkpoint(tree):
+    """A checkpoint of the running period, and an exemption of petrel that isn't decided."""
+    period = Period.objects.get(status="active")
+    checkpoint = make.make_checkpoint(period, make.LONG_AGO.replace(year=2099), [(20, 80)])
+    exemption = checkpoint.exemptions.create(
+        budget=tree["orlo/science/petrel"], reason="why", asked_by=make.someone(), asked_at=make.T0
+    )
+    return {"checkpoint": checkpoint.pk, "exemption": exemption.pk}
 
 
 def _other_periods():
@@ -313,7 +355,7 @@ def test_a_cycle_is_given_in_the_file_formats(api_of, ids):
 
 
 def _numbered(address):
-    periods = ("draft", "approved", "closed")
-    for name in ("job", "cycle", "change_set", "request", "notice", *periods):
+    others = ("draft", "approved", "closed", "checkpoint", "exemption")
+    for name in ("job", "cycle", "change_set", "request", "notice", *others):
         address = address.replace(f"{{{name}}}", "1")
     return address

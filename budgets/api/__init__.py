@@ -1,8 +1,17 @@
 """The API of budgets: the tree, changes of it, requests, transfers, notices, and people."""
 
 from budgets.api.change_sets import ApproveChangeSet, ChangeSets, DeclineChangeSet
+from budgets.api.checkpoints import (
+    ApproveExemption,
+    Checkpoints,
+    DeclineExemption,
+    DryRun,
+    Exemptions,
+    RemoveCheckpoint,
+)
 from budgets.api.diffs import Diff
 from budgets.api.notices import Notices, ReadAllNotices, ReadNotice
+from budgets.api.people import Me, RoleOf, Roles, SignInForToken
 from budgets.api.period_plans import PeriodPlan, PeriodStatement, PeriodStatementFile
 from budgets.api.periods import (
     ApprovePeriod,
@@ -12,7 +21,7 @@ from budgets.api.periods import (
     RedraftPeriod,
     WithdrawPeriod,
 )
-from budgets.api.people import Me, RoleOf, Roles, SignInForToken
+from budgets.api.plans import Plan
 from budgets.api.previews import PreviewChangeSet
 from budgets.api.requests import (
     BudgetRequests,
@@ -28,15 +37,20 @@ from budgets.api.tree import BudgetDetail
 
 __all__ = [
     "ApproveChangeSet",
+    "ApproveExemption",
     "ApprovePeriod",
     "Archive",
     "BudgetDetail",
     "BudgetRequests",
     "Budgets",
     "ChangeSets",
+    "Checkpoints",
     "DeclineChangeSet",
+    "DeclineExemption",
     "DeclineRequest",
     "Diff",
+    "DryRun",
+    "Exemptions",
     "GrantRequest",
     "Me",
     "Move",
@@ -46,12 +60,14 @@ __all__ = [
     "PeriodStatement",
     "PeriodStatementFile",
     "Periods",
+    "Plan",
     "PreviewChangeSet",
     "ProposePeriod",
     "Reactivate",
     "ReadAllNotices",
     "ReadNotice",
     "RedraftPeriod",
+    "RemoveCheckpoint",
     "RequestDetail",
     "Requests",
     "RoleOf",
