@@ -64,7 +64,7 @@ def objective(problem: Problem, plan: Plan) -> float:
         terms.append(_asked(problem, a.job).priority * a.gpus * math.fsum(worth[a.start : a.end]))
     for service in problem.realtime:
         sets = plan.realtime.get(service.name, ((),) * problem.horizon)
-        missing = sum(want - len(got) for want, got in zip(service.demand, sets, strict=True))
+        missing = sum(service.demand) - sum(map(len, sets))
         terms.append(-problem.shortfall_penalty * service.priority * missing)
     return math.fsum(terms)  # the same in whatever order the plan lists its jobs
 

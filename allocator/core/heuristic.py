@@ -67,7 +67,8 @@ class Construction:
             runs.sort(key=lambda run: (run.job.priority, -run.order))
         self._phase(funded=True)
         self.services.serve(funded=False)
-        self._phase(funded=False)
+        if self.runs or self.problem.waiting.unfunded:
+            self._phase(funded=False)
         self.placed.realtime = self.services.sets()
         self.placed.preemptions = self.preemptor.record
         self._list()

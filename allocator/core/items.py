@@ -85,6 +85,7 @@ class Waiting:
     jobs: tuple[BatchJob, ...]
     table: Items
     queue: Queue
+    unfunded: bool  # whether any job is
 
     def copies(self) -> tuple[Items, Queue]:
         """What one construction changes: queues, and rows for rests where there can be any."""
@@ -124,7 +125,8 @@ def line_up(problem: Problem) -> Waiting:
         *(size, gpus, length, allowed, pools, value, leaf, funded.astype(np.bool_)),
         *(earliest, order, np.zeros(columns.shape[1], np.bool_)),
     )
-    return Waiting(jobs, table, _queues(problem, table, len(jobs), rests))
+    unfunded = not all(job.funded for job in jobs)
+    return Waiting(jobs, table, _queues(problem, table, len(jobs), rests), unfunded)
 
 
 def _queues(problem: Problem, table: Items, jobs: int, rests: Sequence[BatchJob]) -> Queue:

@@ -8,6 +8,7 @@ of a stopped run. Per timestep at most 5 % of a pool's GPUs are stopped, but alw
 """
 
 from collections.abc import Iterable
+from functools import cached_property
 
 import numpy as np
 
@@ -29,7 +30,8 @@ class Preemptor:
         self.grid = grid
         self.turns = turns
         self.record: list[Preemption] = []
-        self.runs = self._table(settings.preempted_percent)
+        self._percent = settings.preempted_percent
+        self._ranks = turns.ranks() if grid.runs else []  # as they are before anything is given
 
     def block_for(self, table: Items, i: int, before: int) -> tuple[int, int, list[Run]] | None:
         """(timestep < before, first GPU, victims) of the earliest start that stops runs.
@@ -99,11 +101,11 @@ class Preemptor:
             for (domain, t), gpus in lost.items()
         )
 
-    def _table(self, percent: int) -> Runs:
+    @cached_property
+    def runs(self) -> Runs:
         """The runs as arrays; wishes and turns are the grid's own."""
         runs, grid, layout = self.grid.runs, self.grid, self.grid.layout
-        seconds = grid.problem.timestep_seconds
-        ranks = self.turns.ranks() if runs else []
+        seconds, ranks = grid.problem.timestep_seconds, self._ranks
         by_desert = sorted(
             runs, key=lambda run: (run.job.funded, -ranks[run.leaf], run.job.priority, run.order)
         )
@@ -125,7 +127,7 @@ class Preemptor:
             shielded=self._shielded(),
             owner=grid.owner,
             stopped=np.zeros((len(layout.pool_gpus), layout.horizon), np.int64),
-            limit=np.array(list(layout.pool_gpus.values()), np.int64) * percent,
+            limit=np.array(list(layout.pool_gpus.values()), np.int64) * self._percent,
             place=np.full(len(runs), -1, np.int64),
             hit=np.full(len(runs), -1, np.int64),
         )
