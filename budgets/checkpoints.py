@@ -11,7 +11,7 @@ from budgets import access, shares
 from budgets.access import Action
 from budgets.core.checkpoints import Rule, Step, fault
 from budgets.models import Budget, Checkpoint, Exemption, Notice, Period
-from budgets.notices import tell
+from budgets.notices import name_of, tell
 from budgets.refusals import Refused, check_instant
 
 NOTICE_DAYS = (30, 14, 7)
@@ -157,10 +157,10 @@ def _tell_asked(asked: Exemption, now: datetime) -> None:
     budget, by = asked.budget, asked.asked_by
     assert budget.parent is not None, "only projects are spared"
     tell(
-        users=access.holders(Action.DECIDE_REQUESTS, budget.parent),
+        users=access.holders(Action.DECIDE_REQUESTS, budget.parent).exclude(pk=by.pk),
         budget=budget,
         kind=Notice.Kind.ASKED,
-        text=f"{by.get_username()} asks that {_which(asked)} spare {budget.path}: {asked.reason}",
+        text=f"{name_of(by)} asks that {_which(asked)} spare {budget.path}: {asked.reason}",
         key=f"exemption:{asked.pk}:asked",
         link=address(asked.checkpoint.period),
         now=now,
@@ -172,10 +172,10 @@ def _tell_decided(decided: Exemption, now: datetime) -> None:
     assert by is not None
     spares = "spares" if decided.status == Exemption.Status.APPROVED else "does not spare"
     tell(
-        users=[decided.asked_by, *access.leads(budget)],
+        users=[one for one in (decided.asked_by, *access.leads(budget)) if one != by],
         budget=budget,
         kind=Notice.Kind.DECIDED,
-        text=f"T{_which(decided)[1:]} {spares} {budget.path}, {by.get_username()} decided: "
+        text=f"T{_which(decided)[1:]} {spares} {budget.path}, {name_of(by)} decided: "
         f"{decided.answer}",
         key=f"exemption:{decided.pk}:decided",
         link=f"/budgets/{budget.path}/plan",

@@ -1,7 +1,7 @@
 """What a checkpoint takes of each budget: as things stand before it, exactly at it afterwards."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -166,7 +166,8 @@ class _Reader:
 
     def _given(self) -> dict[int, int]:
         """What was granted, transferred and carried over, but for what checkpoints took."""
-        entries = Entry.objects.filter(period=self.period, kind__in=GRANTED, at__lte=self.at)
+        mine = Entry.objects.filter(period=self.period, budget__in=list(self.tree))
+        entries = mine.filter(kind__in=GRANTED, at__lte=self.at)
         others = entries.exclude(key__startswith=f"transfer:{KEY}:")
         rows = others.values("budget_id").order_by("budget_id").annotate(total=Sum("amount_mgpus"))
         return dict(rows.values_list("budget_id", "total"))
@@ -184,7 +185,7 @@ class _Reader:
         if days := self.checkpoint.spared_days:
             since = self.checkpoint.at - timedelta(days=days)
             words = f"first granted less than {days} days before"
-            spared = {pk: words for pk, at in _first_grants(self.tree) if at > since}
+            spared = {pk: words for pk, at in _first_grants() if at > since}
         exempt = Exemption.objects.filter(
             checkpoint=self.checkpoint, status=Exemption.Status.APPROVED
         )
@@ -198,8 +199,8 @@ class _Reader:
         return defaultdict(int, {pk: per_day(amount, window) for pk, amount in settled.items()})
 
 
-def _first_grants(budgets: Iterable[int]) -> list[tuple[int, datetime]]:
+def _first_grants() -> list[tuple[int, datetime]]:
     """Return when each budget was first granted anything, in any period."""
-    entries = Entry.objects.filter(budget__in=list(budgets), kind__in=GRANTED)
+    entries = Entry.objects.filter(kind__in=GRANTED)
     rows = entries.values("budget_id").order_by("budget_id").annotate(first=Min("at"))
     return list(rows.values_list("budget_id", "first"))

@@ -135,6 +135,18 @@ def test_both_sides_are_told_of_an_exemption(petrel, checkpoint) -> None:
         "The checkpoint of 16 November 2026 00:00 (UTC) does not spare orlo/science/petrel, "
         "manager decided: you can wait"
     ]
+    assert len(told("manager")) == 1  # nobody is told what they did themselves
+
+
+def test_who_asks_and_decides_is_told_nothing(petrel, checkpoint) -> None:
+    manager = User.objects.get(username="manager")
+    asked = checkpoints.ask_exemption(
+        checkpoint=checkpoint, budget=petrel, reason="moving", by=manager, now=T0
+    )
+    assert told("manager") == []
+    checkpoints.decide_exemption(exemption=asked, approve=True, reason="agreed", by=manager, now=T0)
+    assert told("manager") == []
+    assert len(told("lead")) == 1
 
 
 def test_after_an_outage_only_the_newest_is_told(checkpoint) -> None:

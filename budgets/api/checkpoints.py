@@ -3,7 +3,7 @@
 from typing import Any
 
 from django.http import Http404
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
@@ -75,10 +75,11 @@ class CheckpointOut(serializers.ModelSerializer[Checkpoint]):
             *("steps", "author", "created_at", "done_at", "results"),
         )
 
-    @extend_schema(responses=StepField(many=True))
+    @extend_schema_field(StepField(many=True))
     def get_steps(self, checkpoint: Checkpoint) -> list[dict[str, int]]:
         return [{"below": below, "remove": remove} for below, remove in checkpoint.steps]
 
+    @extend_schema_field(ResultOut(many=True))
     def get_results(self, checkpoint: Checkpoint) -> list[Any]:
         held = self.context["held"]
         seen = [row for row in checkpoint.results.all() if held.sees(row.budget.path)]
