@@ -26,7 +26,7 @@ SLUG_MAX, NAME_MAX, PATH_MAX = 50, 100, 400
 RESERVED = frozenset(
     (
         *("archive", "burn", "change-sets", "diff", "edit", "exemptions", "export", "jobs"),
-        *("move", "new", "periods", "plan", "reactivate", "requests", "roles", "shares"),
+        *("move", "new", "periods", "plan", "reactivate", "report", "requests", "roles", "shares"),
         "transfers",
     )
 )

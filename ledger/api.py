@@ -1,33 +1,55 @@
 """Where a budget's credits went."""
 
-from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from drf_spectacular.utils import extend_schema, extend_schema_field
+from django.http import HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
-from rest_framework.exceptions import ValidationError
+from rest_framework.exceptions import NotFound, ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from allocator import delivery
+from allocator.pages import report
 from budgets.access import get_budget_or_404
+from budgets.models import Budget
 from budgets.periods import active
 from config import clock
 from config.fields import Instant, Strict
-from ledger import reports
+from ledger import asking
+from ledger.exports.files import KINDS
+from ledger.exports.focus_columns import DEFAULT, VERSIONS
+from ledger.exports.sections import as_json
+from ledger.full_report import Asked
 from ledger.instants import LedgerError
 
 
+def _zone(name: str) -> None:
+    try:
+        asking.zone_named(name)
+    except LedgerError as error:
+        raise ValidationError(str(error)) from error
+
+
 class BurnQuery(Strict):
-    """`from` and `to` bound [from, to); left out, they are the open period's start and now."""
+    """`from` and `to` bound [from, to); left out, they are the open period's start and now.
+
+    `zone` parts the days; left out, it is the period's.
+    """
 
     to = Instant(required=False)
     by = serializers.ChoiceField(choices=["child", "leaf"], default="child")
+    zone = serializers.CharField(required=False, validators=[_zone])
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
         return {"from": Instant(required=False), **super().get_fields()}
+
+
+class BurnFileQuery(BurnQuery):
+    focus_version = serializers.ChoiceField(choices=VERSIONS, default=DEFAULT)
 
 
 class BurnRowOut(serializers.Serializer[Any]):
@@ -79,52 +101,104 @@ class DayOut(serializers.Serializer[Any]):
     unfunded_gpu_seconds = serializers.IntegerField()
 
 
-class BurnOut(serializers.Serializer[Any]):
+class JobSpentOut(serializers.Serializer[Any]):
+    job = serializers.IntegerField()
+    name = serializers.CharField()
+    kind = serializers.CharField()
     budget = serializers.CharField()
+    person = serializers.CharField()
+    settled_mgpus = serializers.IntegerField()
+    gpu_seconds = serializers.IntegerField()
+
+
+class PersonSpentOut(serializers.Serializer[Any]):
+    username = serializers.CharField()
+    name = serializers.CharField()
+    jobs = serializers.IntegerField()
+    settled_mgpus = serializers.IntegerField()
+    gpu_seconds = serializers.IntegerField()
+
+
+class OthersOut(serializers.Serializer[Any]):
+    """How many more there are, and what they and corrections of no job come to."""
+
+    number = serializers.IntegerField()
+    settled_mgpus = serializers.IntegerField()
+    gpu_seconds = serializers.IntegerField()
+
+
+class BurnOut(serializers.Serializer[Any]):
+    """`start` and `end` bound what was burned; `jobs` and `people` are the dearest in it."""
+
+    budget = serializers.CharField()
+    name = serializers.CharField()
     period = serializers.CharField()
-    time_zone = serializers.CharField(help_text="Whose midnights part the days")
+    time_zone = serializers.CharField(help_text="The period's")
+    period_start = Instant()
+    period_end = Instant()
+    by = serializers.CharField()
     start = Instant()
     end = Instant()
     now = Instant()
+    closed_until = Instant(allow_null=True, help_text="Where the last charged timestep ends")
     rows = BurnRowOut(many=True)
     total = BurnRowOut()
-    days = serializers.SerializerMethodField()
-
-    @extend_schema_field(DayOut(many=True))
-    def get_days(self, report: Any) -> list[Any]:
-        return list(DayOut(self.context["days"], many=True).data)
+    zone = serializers.CharField(help_text="Whose midnights part the days")
+    days = DayOut(many=True)
+    jobs = JobSpentOut(many=True)
+    other_jobs = OthersOut()
+    people = PersonSpentOut(many=True)
+    other_people = OthersOut()
+    checksum = serializers.CharField(help_text="SHA-256 of the same report's CSV file")
 
 
 class Burn(APIView):
-    """What a budget was granted and what it burnt, by what is below it and by day."""
+    """What a budget was granted and burnt: by what is below it, by day, by job and person."""
 
     @extend_schema(parameters=[BurnQuery], responses=BurnOut)
     def get(self, request: Request, path: str) -> Response:
         budget = get_budget_or_404(request.user, path)
-        asked = BurnQuery(data=request.query_params)
-        asked.is_valid(raise_exception=True)
-        at = clock.now()
+        given = BurnQuery(data=request.query_params)
+        given.is_valid(raise_exception=True)
         try:
-            start, end = _interval(asked.validated_data, at)
-            report = reports.burn_report(
-                budget=budget,
-                start=start,
-                end=end,
-                now=at,
-                by=asked.validated_data["by"],
-                delivered=delivery.summary(start=start, end=end),
-            )
-            zone = ZoneInfo(report.time_zone)
-            days = reports.burn_by_day(budget=budget, start=start, end=end, zone=zone)
+            full = report.full_of(_asked(budget, given.validated_data))
         except LedgerError as error:
             raise ValidationError({"from": [str(error)]}) from error
-        return Response(BurnOut(report, context={"days": days}).data)
+        return Response(as_json(full))
 
 
-def _interval(given: dict[str, datetime], at: datetime) -> tuple[datetime, datetime]:
+class BurnFile(APIView):
+    """The same report as a file: table, csv, json, xlsx or focus."""
+
+    @extend_schema(
+        parameters=[BurnFileQuery],
+        responses={(200, "application/octet-stream"): OpenApiTypes.BINARY},
+    )
+    def get(self, request: Request, path: str, kind: str) -> HttpResponseBase:
+        budget = get_budget_or_404(request.user, path)
+        if kind not in KINDS:
+            raise NotFound(f"There is no {kind}: ask for {', '.join(KINDS)}.")
+        given = BurnFileQuery(data=request.query_params)
+        given.is_valid(raise_exception=True)
+        asked, version = _asked(budget, given.validated_data), given.validated_data["focus_version"]
+        try:
+            file = report.file_of(asked, kind=kind, focus_version=version)
+        except LedgerError as error:
+            raise ValidationError({"from": [str(error)]}) from error
+        response = StreamingHttpResponse if file.is_long else HttpResponse
+        return response(
+            file.chunks,
+            content_type=file.content_type,
+            headers={"Content-Disposition": f'attachment; filename="{file.name}"'},
+        )
+
+
+def _asked(budget: Budget, given: dict[str, Any]) -> Asked:
     """Return what was asked for; what was not is the open period's start, and now."""
+    at = clock.now()
     period = active(at)
     if period is None and not {"from", "to"} <= set(given):
-        raise LedgerError("No period is open now: give both from and to.")
+        raise ValidationError({"from": ["No period is open now: give both from and to."]})
     start = given.get("from") or (period.starts_at if period else at)
-    return start, given.get("to", at)
+    zone = ZoneInfo(given["zone"]) if "zone" in given else None
+    return Asked(budget, start, given.get("to", at), at, given["by"], zone)

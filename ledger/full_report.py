@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from budgets.models import Budget
 from ledger.burn import DayBurn, burn_by_day
 from ledger.burn_report import BurnReport, Delivered, burn_report
+from ledger.instants import LedgerError
 from ledger.spenders import Spenders, spenders
+
+LONGEST = timedelta(days=3660)  # its days are listed one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +40,13 @@ class FullReport:
 
 
 def full_report(asked: Asked, *, delivered: Mapping[int, Delivered] | None = None) -> FullReport:
-    """Report on all that was asked; LedgerError if no period covers the interval's end."""
+    """Report on all that was asked.
+
+    Raises LedgerError if no period covers the interval's end, or for more than ten years.
+    """
     budget, start, end = asked.budget, asked.start, asked.end
+    if end - start > LONGEST:
+        raise LedgerError(f"A report is about {LONGEST.days} days at most: choose fewer.")
     burn = burn_report(
         budget=budget, start=start, end=end, now=asked.now, by=asked.by, delivered=delivered
     )

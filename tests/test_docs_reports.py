@@ -9,6 +9,7 @@ from ledger import burn, period_end, reports
 from ledger.exports.focus_rows import Money
 from tests.ledger_world import CREDIT
 
+pytestmark = pytest.mark.once
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reports.md"
 
 

@@ -14,7 +14,7 @@ from ledger.exports.focus_columns import columns
 from ledger.exports.focus_rules import is_unit
 from ledger.instants import LedgerError
 
-Rows = list[dict[str, str]]
+pytestmark = pytest.mark.once
 GOOD = {
     "BillingAccountId": "budget-1", "BillingAccountName": "Orlo",
     "BillingAccountType": "Organisation", "BillingCurrency": "EUR",

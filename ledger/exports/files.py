@@ -20,11 +20,12 @@ KINDS = ("table", "csv", "json", "xlsx", "focus")
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file to be sent or written; ``chunks`` are made while they are read."""
+    """A file to be sent or written; those of a long one are made while they are read."""
 
     name: str
     content_type: str
     chunks: Iterable[bytes]
+    is_long: bool = False
 
     def read(self) -> bytes:
         return b"".join(self.chunks)
@@ -56,7 +57,7 @@ def _focus(asked: Asked, version: str) -> File:
     chunks = focus_csv(
         budget=asked.budget, start=asked.start, end=asked.end, version=version, money=money
     )
-    return File(f"{_stem(asked)}.focus-{version}.csv", CSV, chunks)
+    return File(f"{_stem(asked)}.focus-{version}.csv", CSV, chunks, is_long=True)
 
 
 def _stem(asked: Asked) -> str:

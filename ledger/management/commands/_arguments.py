@@ -1,12 +1,13 @@
 """What the ledger's commands share: reading dates, one-line refusals."""
 
-from datetime import UTC, date, datetime, time
+from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from django.core.management.base import CommandError
 
 from budgets.models import Period
-from ledger.instants import LedgerError, whole
+from ledger import asking
+from ledger.instants import LedgerError
 
 
 def refuse(sentence: str) -> CommandError:
@@ -17,16 +18,9 @@ def refuse(sentence: str) -> CommandError:
 def instant(text: str, name: str, zone: ZoneInfo) -> datetime:
     """Read an ISO date (its midnight in a zone) or an ISO instant with a zone or Z."""
     try:
-        if len(text) == 10:
-            return datetime.combine(date.fromisoformat(text), time(), tzinfo=zone).astimezone(UTC)
-        return whole(datetime.fromisoformat(text), name)
-    except (ValueError, OverflowError) as error:
-        if isinstance(error, LedgerError):
-            raise refuse(str(error)) from None
-        raise refuse(
-            f"{name}: {text!r} is neither a date (2026-10-01) nor an instant "
-            "(2026-10-01T00:00:00Z)."
-        ) from None
+        return asking.instant(text, name, zone)
+    except LedgerError as error:
+        raise refuse(str(error)) from None
 
 
 def zone_of(text: str | None, default: ZoneInfo) -> ZoneInfo:
@@ -46,6 +40,6 @@ def zone_at(at: datetime, default: ZoneInfo) -> ZoneInfo:
 
 def zone_named(name: str) -> ZoneInfo:
     try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):
-        raise refuse(f"{name!r} is no time zone: use one such as Europe/Zurich.") from None
+        return asking.zone_named(name)
+    except LedgerError as error:
+        raise refuse(str(error)) from None

@@ -1,0 +1,64 @@
+"""What a report is asked about, from what people type: dates, a zone, child or leaf."""
+
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, time, timedelta
+from zoneinfo import ZoneInfo
+
+from budgets.models import Budget, Period
+from ledger.full_report import Asked
+from ledger.instants import LedgerError, iso, whole
+
+SECOND = timedelta(seconds=1)
+YEARS = range(1970, 2200)
+STARTED = (Period.Status.ACTIVE, Period.Status.CLOSED)
+
+
+def asked(budget: Budget, given: Mapping[str, str], now: datetime) -> Asked | None:
+    """Return what ``from``, ``to``, ``by`` and ``zone`` ask for; None before any period started.
+
+    Dates are midnights in the zone; left out they are the start of the period that runs (else of
+    the last one that did) and now, at most its end. Raises LedgerError, in a sentence.
+    """
+    zone = zone_named(given["zone"]) if given.get("zone") else None
+    period = last_period(now)
+    if period is None:
+        return None
+    clocks = zone or ZoneInfo(period.time_zone)
+    start = instant(given["from"], "from", clocks) if given.get("from") else period.starts_at
+    until = max(min(now, period.ends_at), period.starts_at + SECOND)
+    end = instant(given["to"], "to", clocks) if given.get("to") else until
+    if start >= end:
+        raise LedgerError(f"The start ({iso(start)}) must come before the end ({iso(end)}).")
+    return Asked(budget, start, end, now, given.get("by") or "child", zone)
+
+
+def last_period(now: datetime) -> Period | None:
+    """Return the period that runs at an instant, else the last that did."""
+    started = Period.objects.filter(status__in=STARTED, starts_at__lte=now)
+    return started.order_by("starts_at").last()
+
+
+def zone_named(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise LedgerError(f"{name!r} is no time zone: use one such as Europe/Zurich.") from None
+
+
+def instant(text: str, name: str, zone: ZoneInfo) -> datetime:
+    """Read an ISO date (its midnight in a zone) or an ISO instant with a zone or Z."""
+    try:
+        if len(text) == 10:
+            at = datetime.combine(date.fromisoformat(text), time(), tzinfo=zone).astimezone(UTC)
+        else:
+            at = whole(datetime.fromisoformat(text), name)
+    except LedgerError:
+        raise
+    except (ValueError, OverflowError):
+        raise LedgerError(
+            f"{name}: {text!r} is neither a date (2026-10-01) nor an instant "
+            "(2026-10-01T00:00:00Z)."
+        ) from None
+    if at.year not in YEARS:
+        raise LedgerError(f"{name}: {text!r} is no year of ours: give one from 1970 to 2199.")
+    return at
