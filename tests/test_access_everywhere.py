@@ -185,6 +185,7 @@ PETREL = EVERYONE | {"stranger": 404, "nobody": 404}
 SCIENCE = PETREL | {"member": 404, "viewer": 404}
 SUBMITS = EVERYONE | {"viewer": 403, "nobody": 403}
 STAFF = dict.fromkeys(PEOPLE, 302) | {"root": 200}
+ADMINISTRATORS = dict.fromkeys(PEOPLE, 403) | {"root": 200, "admin": 200}
 
 PAGES = [
     # method, address, expected answer of each; done and sent on, or asked again, counts as 200
@@ -199,6 +200,14 @@ PAGES = [
     ("get", "budgets/orlo/science/petrel/burn.csv", PETREL),
     ("post", "change-sets/{change_set}/approve", SCIENCE),
     ("post", "change-sets/{change_set}/decline", SCIENCE),
+    ("get", "budgets/orlo/science/petrel/plan", PETREL),
+    ("post", "budgets/orlo/science/petrel/plan", PETREL | {"viewer": 403}),
+    ("post", "budgets/orlo/science/petrel/exemptions", PETREL | {"viewer": 403}),
+    ("get", "periods/{period}/checkpoints", EVERYONE),
+    ("post", "periods/{period}/checkpoints", ADMINISTRATORS),
+    ("post", "checkpoints/{checkpoint}/remove", ADMINISTRATORS),
+    ("post", "exemptions/{exemption}/approve", PETREL | {"member": 403, "viewer": 403}),
+    ("post", "exemptions/{exemption}/decline", PETREL | {"member": 403, "viewer": 403}),
     ("get", "", EVERYONE),
     ("get", "jobs", EVERYONE),
     ("get", "jobs/new", SUBMITS),
@@ -217,11 +226,21 @@ OPEN = {"sign-in", "sign-out", "healthz"}  # for who is signed out too
 def ids(cast: dict[str, User], tree: dict[str, Budget]) -> dict[str, int]:
     """Make a job of somebody else in petrel, a cycle, and a proposal for science."""
     make.make_nodes(make.make_pool("h100"), 2)
-    make.make_period(starts_at=make.LONG_AGO, ends_at=make.LONG_AGO.replace(year=2100))
+    period = make.make_period(starts_at=make.LONG_AGO, ends_at=make.LONG_AGO.replace(year=2100))
+    checkpoint = make.make_checkpoint(period, make.LONG_AGO.replace(year=2099), [(20, 80)])
+    exemption = checkpoint.exemptions.create(
+        budget=tree["orlo/science/petrel"], reason="why", asked_by=make.someone(), asked_at=make.T0
+    )
     place = of_place("orlo/science", cast["admin"], tree, cast["colleague"])
     job = make.make_job(tree["orlo/science/petrel"], user=cast["colleague"], minimum_runtime_s=0)
     cycle.run(at=make.T0, trigger="test")
-    return {"job": job.pk, "change_set": place["change_set"]}
+    return {
+        "job": job.pk,
+        "change_set": place["change_set"],
+        "period": period.pk,
+        "checkpoint": checkpoint.pk,
+        "exemption": exemption.pk,
+    }
 
 
 @pytest.mark.parametrize("who", PEOPLE)
@@ -249,7 +268,9 @@ def test_who_is_signed_out_is_sent_to_sign_in(ids: dict[str, int]) -> None:
 
 
 def test_the_table_has_every_page() -> None:
-    asked = [address.partition("?")[0].format(job=1, change_set=1) for _, address, _ in PAGES]
+    names = ("job", "change_set", "period", "checkpoint", "exemption")
+    numbers = dict.fromkeys(names, 1)
+    asked = [address.partition("?")[0].format(**numbers) for _, address, _ in PAGES]
     for route in (*urls.pages, *urls.operations):
         name = str(route.pattern)
         if name not in OPEN:

@@ -7,10 +7,11 @@ from itertools import dropwhile
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from allocator.pages import burning, changes, fairness, requests, tree
+from allocator.pages import burning, changes, fairness, planning, requests, tree
 from allocator.pages.burning import Burn
 from allocator.pages.changes import Change
 from allocator.pages.fairness import Fairness
+from allocator.pages.planning import Ahead
 from budgets import hues, periods, plans, shares
 from budgets.access import RANK, Action, Kind, Person, Standing, get_budget_or_404, standing
 from budgets.hues import Hue
@@ -98,6 +99,7 @@ class Page:
     asked: list[requests.Row]
     effective: int | None
     planned_mgpus: int | None  # to be left now
+    ahead: Ahead | None  # what the next checkpoint would take
 
     @property
     def is_leaf(self) -> bool:
@@ -165,6 +167,7 @@ def page(user: Person, *, path: str, now: datetime, sort: str = "") -> Page:
         asked=requests.open_for(user, budget=budget, now=now),
         effective=int(node.effective * WHOLE) if node else None,
         planned_mgpus=_planned(budget, period, now),
+        ahead=planning.ahead(budget, period=period, now=now) if period else None,
     )
 
 
