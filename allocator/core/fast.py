@@ -13,6 +13,9 @@ from .settings import Settings
 
 WORK = 20_000_000  # blocks looked at by the passes where no number of iterations is given
 MOST = 1 << 40  # passes: as many as fit the time
+ENDS = 0.8  # of what the construction took: what writing the plan down takes
+FIRST = 4  # passes in the first batch
+PART = 0.7  # of the time left for the next one
 Stopwatch = Callable[[], float]
 
 
@@ -35,15 +38,19 @@ def solve_fast(
 
     With it the construction that it began with.
     """
+    problem.prepare()
+    known = elapsed()
     construction = Construction(problem, settings)
     placed = construction.build()
+    built = elapsed() - known
     improver = Improver(construction, seed, hint)
     if time_limit is None:
         if iterations is None:
             iterations = default_passes(problem, len(improver.rows))
         improver.run(iterations)
     else:
-        _run_for(improver, time_limit, MOST if iterations is None else iterations, elapsed)
+        most = MOST if iterations is None else iterations
+        _run_for(improver, built, time_limit - ENDS * built, most, elapsed)
 
     def plan(assignments: list[Assignment], realtime: dict[str, Sets]) -> Plan:
         return Plan(problem.gpus, problem.horizon, tuple(assignments), realtime)
@@ -64,18 +71,20 @@ def solve_fast(
     return result, construction
 
 
-def _run_for(improver: Improver, limit: float, most: int, elapsed: Stopwatch) -> None:
-    """Passes until the time is up, keeping as much for the end as the beginning took.
+def _run_for(
+    improver: Improver, setting_up: float, until: float, most: int, elapsed: Stopwatch
+) -> None:
+    """Passes until the time is up, in batches that are judged by the batch before.
 
-    But a fourth of the time at most: a beginning may have had compiled code to load.
-
-    They run in batches, each for half of the time that is left, judged by the batch before.
+    None where setting them up would take all of it (seconds).
     """
-    limit -= min(elapsed(), limit / 4)  # for the end
-    batch = 1
-    while elapsed() < limit and improver.iterations < most and len(improver.rows):
+    batch = FIRST
+    if not most or not len(improver.rows) or elapsed() + setting_up > until:
+        return
+    improver.prepare()
+    while elapsed() < until and improver.iterations < most:
         batch = min(batch, most - improver.iterations)
         began = elapsed()
         improver.run(batch)
         each = max(elapsed() - began, 1e-9) / batch
-        batch = max(1, min(16 * batch, int((limit - elapsed()) / 2 / each)))
+        batch = max(1, min(16 * batch, int(PART * (until - elapsed()) / each)))

@@ -36,6 +36,7 @@ class Improver:
         self.fleet: Fleet = construction.layout.fleet
         self.fixed = [a for a in construction.placed.assignments if a.job in construction.fixed]
         self.iterations = 0
+        self.prepared = False
         self.seed, self.hint = seed, hint or {}
 
     @cached_property
@@ -48,7 +49,11 @@ class Improver:
             rows = rows[np.array(moves, np.bool_)]
         return rows[np.argsort(~construction.table.funded[rows], kind="stable")]
 
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
+        """Set the search up, which costs as much as dozens of passes."""
+        if self.prepared:
+            return
+        self.prepared = True
         construction = self.construction
         self.worth = np.array(prefix_worth(self.problem))
         self.table = Items._make(column[self.rows] for column in construction.table)
@@ -67,8 +72,7 @@ class Improver:
         """So many passes more: known orders first, then moves on the order at hand."""
         if passes <= 0 or not len(self.rows):
             return
-        if self.iterations == 0:
-            self._prepare()
+        self.prepare()
         compiled.run(
             self.fleet, self.table, self.services, self.search,
             self.still.grid, self.without.grid, self.room_grid, self.desk, self.room,
@@ -152,6 +156,10 @@ class Improver:
     def _hinted(self) -> dict[str, Any]:
         """Where the hint puts each item, and items in its order: funded first, unknown last."""
         layout = self.construction.layout
+        if not self.hint:
+            nowhere = np.full(len(self.rows), -1, np.int64)
+            hint = np.arange(len(self.rows))
+            return {"hinted": 0, "hint": hint, "hint_start": nowhere, "hint_first": nowhere}
         wanted = [self.hint.get(self.construction.name(i), NOWHERE) for i in self.rows.tolist()]
         start, first = np.array(wanted, np.int64).reshape(-1, 2).T.copy()
         wrong = (start < 0) | (start >= layout.horizon) | (first < 0)
@@ -307,6 +315,8 @@ class Guard:
     def floor(self, fixed: Sequence[Assignment]) -> Rows:
         """Per leaf and prefix: what items must give it at least, in GPU-timesteps."""
         turns, placed = self.construction.turns, self.construction.placed
+        if not self.paths:
+            return np.zeros((0, self.problem.horizon), np.int64)
         least = self._given(placed.assignments)
         for path, row in self.row_of.items():
             owed = turns.owed_cells(turns.leaf_of[path], self.construction.healthy)

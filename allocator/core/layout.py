@@ -5,7 +5,8 @@ GPUs that some job asks for, and one row of `outside` for every set of pools.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -50,25 +51,39 @@ class Layout:
 
 def lay_out(problem: Problem) -> Layout:
     """The geometry for every size and every set of pools that the problem's jobs ask for."""
-    counts = np.array([node.gpus for node in problem.nodes], dtype=np.int64)
+    sizes = sorted({job.gpus for job in problem.batch}) or [1]
+    sets = dict.fromkeys([(), *(job.pools for job in problem.jobs)])
+    nodes = tuple((node.gpus, node.pool) for node in problem.nodes)
+    still = _geometry(nodes, problem.horizon, tuple(sizes), tuple(sets))
+    if not problem.drains:
+        return still
+    drained = np.array(drained_words(problem), dtype=np.uint64)
+    return replace(still, drained=drained, healthy=_healthy(drained, problem.horizon))
+
+
+@lru_cache(maxsize=16)  # a fleet is planned again and again; nobody writes to its arrays
+def _geometry(
+    nodes: tuple[tuple[int, str], ...],
+    horizon: int,
+    sizes: tuple[int, ...],
+    sets: tuple[Pools, ...],
+) -> Layout:
+    """The layout of (GPUs, pool) per node without drains."""
+    counts = np.array([gpus for gpus, _ in nodes], dtype=np.int64)
     firsts = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
     node_of = np.repeat(np.arange(len(counts)), counts).astype(np.int64)
-    pools = [node.pool for node in problem.nodes]
+    pools = [pool for _, pool in nodes]
     turns = np.array([0] + [int(a != b) for a, b in pairwise(pools)])
     stretch = np.cumsum(turns)[node_of]  # consecutive nodes of one pool
-    starts = np.zeros(problem.gpus, dtype=np.bool_)
+    gpus = len(node_of)
+    starts = np.zeros(gpus, dtype=np.bool_)
     starts[firsts[:-1]] = True
-    ends = np.zeros(problem.gpus, dtype=np.bool_)
+    ends = np.zeros(gpus, dtype=np.bool_)
     ends[firsts[1:] - 1] = True
     names = sorted(set(pools))
-    sizes = sorted({job.gpus for job in problem.batch}) or [1]
     pool_of = tuple(pools[n] for n in node_of.tolist())
-    sets = dict.fromkeys([(), *(job.pools for job in problem.jobs)])
-    drained = np.zeros(problem.gpus, dtype=np.uint64)
-    if problem.drains:
-        drained = np.array(drained_words(problem), dtype=np.uint64)
     fleet = Fleet(
-        horizon=problem.horizon,
+        horizon=horizon,
         sizes=np.array(sizes, dtype=np.int64),
         wall=np.stack([_wall(size, node_of, stretch, starts, ends) for size in sizes]),
         node_of=node_of,
@@ -78,16 +93,16 @@ def lay_out(problem: Problem) -> Layout:
         outside=_outside(sets, pool_of),
     )
     return Layout(
-        gpus=problem.gpus,
-        horizon=problem.horizon,
+        gpus=gpus,
+        horizon=horizon,
         fleet=fleet,
         size_index={size: k for k, size in enumerate(sizes)},
         pools_index={pools: p for p, pools in enumerate(sets)},
-        drained=drained,
+        drained=np.zeros(gpus, dtype=np.uint64),
         pool_of=pool_of,
         pool_gpus={pool: pool_of.count(pool) for pool in names},
         domain=np.array([names.index(pool) for pool in pools], np.int64)[node_of],
-        healthy=_healthy(drained, problem.horizon),
+        healthy=(gpus,) * horizon,
     )
 
 
@@ -114,8 +129,6 @@ def _outside(sets: Iterable[Pools], pool_of: Pools) -> Words:
 
 
 def _healthy(drained: Words, horizon: int) -> tuple[int, ...]:
-    if not drained.any():
-        return (len(drained),) * horizon
     shifts = np.arange(horizon, dtype=np.uint64)
     gone = (drained[:, None] >> shifts) & np.uint64(1)
     return tuple(len(drained) - count for count in gone.sum(axis=0).tolist())

@@ -282,6 +282,10 @@ class Problem:
 
         return plant(self)
 
+    def prepare(self) -> None:
+        """Work out what depends on the problem alone; every later call is for nothing."""
+        _ = self.layout, self.planted, self.waiting, self.rosters
+
     @cached_property
     def waiting(self) -> "Waiting":
         """The waiting jobs as arrays, sorted into queues once."""

@@ -88,8 +88,11 @@ def roster(problem: Problem, chosen: Iterable[RealtimeJob]) -> Roster:
     free: list[tuple[int, str, int, int, int]] = []
     for s, service in enumerate(services):
         held = sorted(service.held or (), reverse=True)
-        for position in range(max(len(held), *counts[s])):
-            needed = sum(1 << t for t, count in enumerate(counts[s]) if count > position)
+        words = [0] * max(len(held), *counts[s])
+        for t, count in enumerate(counts[s]):
+            for position in range(count):
+                words[position] |= 1 << t
+        for position, needed in enumerate(words):
             if position < len(held):
                 base.append((held[position], needed, s))
             else:

@@ -10,9 +10,10 @@ where a waiting job's counts 11. The loops are compiled (compiled/turns.py).
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from fractions import Fraction
+from functools import cache
 from itertools import accumulate
 
 import numpy as np
@@ -47,17 +48,26 @@ class Planted:
 
 def plant(problem: Problem) -> Planted:
     """Number the problem's budgets."""
-    order = _by_level(problem.budgets) or [("", BudgetNode("all", None, FULL_SHARE, 0))]
+    if problem.budgets:
+        return _plant(problem.budgets)
+    alone = _alone()
+    return replace(alone, leaf_of=dict.fromkeys([job.budget for job in problem.jobs], 1))
+
+
+@cache
+def _alone() -> Planted:
+    """One nameless leaf."""
+    return _plant(())
+
+
+def _plant(known: Sequence[BudgetNode]) -> Planted:
+    order = _by_level(known) or [("", BudgetNode("all", None, FULL_SHARE, 0))]
     number = {budget.path: i for i, (_, budget) in enumerate(order, 1)}
     parent = [-1, *(number.get(above, ROOT) for above, _ in order)]
     budgets = [budget for _, budget in order]
     many = np.bincount(parent[1:], minlength=len(parent))
-    if problem.budgets:
-        paths = tuple(budget.path for budget in budgets)
-        leaf_of: dict[str | None, int] = {p: i for p, i in number.items() if not many[i]}
-    else:
-        paths = ("",)
-        leaf_of = dict.fromkeys([job.budget for job in problem.jobs], 1)
+    paths = tuple(budget.path for budget in budgets) if known else ("",)
+    leaf_of: dict[str | None, int] = {p: i for p, i in number.items() if not many[i]}
     return Planted(
         paths=("", *paths),
         leaf_of=leaf_of,
