@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 
-from allocator import cycle, refusals, requests, timesteps
+from allocator import cycle, refusals, requests, timesteps, turning
 from allocator.models import Cycle
 from clusters.connectors.simulated import next_change
 
@@ -56,9 +56,12 @@ def play(*, start: datetime, end: datetime, arrivals: Sequence[Arrival]) -> Iter
 
 
 def _next_instant(at: datetime, arrives: datetime | None) -> datetime:
-    """The next timestep, arrival, end of a run, fault, new try of what was refused, or answer to
-    what the cycle itself asked for, whatever is first."""
+    """The next timestep, period, arrival, end of a run, fault, new try of what was refused, or
+    answer to what the cycle itself asked for, whatever is first."""
     instants = [timesteps.floor(at) + timesteps.step()]
+    border = turning.next_start(after=at)
+    if border is not None:
+        instants.append(border)
     changes = next_change(after=at)
     if changes is not None:
         instants.append(changes)

@@ -51,6 +51,12 @@ def is_due(*, at: datetime) -> bool:
     )
 
 
+def next_start(*, after: datetime) -> datetime | None:
+    """When the next approved period begins."""
+    ahead = Period.objects.filter(status=Status.APPROVED, starts_at__gt=after)
+    return ahead.order_by("starts_at").values_list("starts_at", flat=True).first()
+
+
 def _over(at: datetime) -> Q:
     known = timesteps.floor(observed.known_until(at=at))
     return Q(status=Status.ACTIVE, ends_at__lte=known)

@@ -75,7 +75,8 @@ def shares(request: HttpRequest, path: str) -> HttpResponse:
     found, at = editor_page.subject(request.user, path=path), now()
     if request.method != "POST":
         looked_at = editor_page.proposal(found, pk=request.GET.get("set", ""))
-        return _editor(request, SharesForm(found, now=at, looked_at=looked_at))
+        ahead = periods_page.planned_start(request.GET.get("period", ""), now=at)
+        return _editor(request, SharesForm(found, now=at, looked_at=looked_at, ahead=ahead))
     if request.POST.get("onto") == str(found.base_version):
         return _editor(request, rebased(found, request.POST, now=at))
     form = SharesForm(found, request.POST, now=at)

@@ -1,5 +1,7 @@
 """Periods turn by themselves at a tick: grants, holds and charges go over the border."""
 
+from datetime import timedelta
+
 import pytest
 
 from allocator.models import Alarm
@@ -87,3 +89,22 @@ def test_a_period_starts_on_an_idle_cluster_too():
     place.cycle(T0)
     place.cycle(BORDER)
     assert status(following) == "active"
+
+
+def test_a_period_may_begin_inside_a_timestep_and_does_so_to_the_second():
+    border = BORDER + timedelta(minutes=10, seconds=7)
+    place = make_institute(ends_at=border)
+    following = make_period(
+        "next", starts_at=border, status="approved", capacity={place.pool: 1000 * 3600}
+    )
+    job = place.submit(place.petrel, expected_duration_s=4 * 3600)
+    place.play(T0, border - timedelta(seconds=1))
+    assert status(following) == "approved"
+    made = place.play(border, BORDER + HOUR)
+    assert made[0].at == border
+    assert (status(place.period), status(following)) == ("closed", "active")
+    charges = Entry.objects.filter(kind="charge", job=job, at__gte=BORDER).order_by("at")
+    assert list(charges.values_list("period__name", "gpu_seconds"))[:2] == [
+        (place.period.name, 8 * 607),
+        ("next", 8 * (1800 - 607)),
+    ]

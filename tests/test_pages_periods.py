@@ -139,7 +139,7 @@ def test_a_draft_shows_its_plan_beside_what_is_in_force(
     assert "; in 2026 Q4 it was granted 600." in page
     assert '<b class="w6">90.000</b>' in page
     assert "9,331" in page
-    assert f"/budgets/orlo/science/shares?set={proposal.pk}" in page
+    assert f"/budgets/orlo/science/shares?set={proposal.pk}&amp;period={world['draft'].pk}" in page
     assert "Look and decide" in page
     assert "Tern" not in page
     assert "Before you decide" not in page
@@ -152,6 +152,21 @@ def test_a_draft_shows_its_plan_beside_what_is_in_force(
     seen = text(browse("viewer"), url)
     assert "Look and decide" not in seen
     assert "Science" not in seen.split("<main")[-1]
+
+
+def test_the_share_editor_opens_on_the_start_of_the_period(
+    browse: Any, world: dict[str, Period]
+) -> None:
+    def editor(pk: object) -> str:
+        return text(browse("manager"), f"/budgets/orlo/science/shares?period={pk}")
+
+    page = editor(world["draft"].pk)
+    assert 'value="date" selected' in page
+    assert 'value="2027-01-01T00:00"' in page
+    for other in (world["running"].pk, 999_999, "x"):
+        page = editor(other)
+        assert 'value="now" selected' in page
+        assert "2027-01-01T00:00" not in page
 
 
 def test_administrators_decide_on_the_page(browse: Any, world: dict[str, Period]) -> None:

@@ -4,9 +4,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from allocator import turning
 from budgets import periods
 from budgets.models import WHOLE, Period
 from budgets.refusals import Refused
@@ -56,6 +57,7 @@ def test_each_policy_gives_the_same_whenever_it_was_spent(
     assert found == credits
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.integers(0, 10**9), min_size=1, max_size=6),
     st.integers(1, WHOLE),
@@ -74,6 +76,25 @@ def test_nobody_carries_more_than_the_percent_and_all_together_no_more_than_the_
         assert found.get(0, 0) <= most
     if most is None or most >= sum(leaves) * cap // WHOLE + 1:
         assert found.get(0, 0) == sum(leaves) * cap // WHOLE
+
+
+@pytest.mark.django_db
+def test_row_12_what_is_carried_over_counts_once(tree: Any) -> None:
+    """Row 12: a rollover counts twice. It is written once, and carried on by the cap alone."""
+    pool, petrel = make_pool(), tree["orlo/science/petrel"]
+    half = {"carry_over_cap": 50_000, "status": "approved", "capacity": {pool: 1}}
+    borders = [T0, BORDER, BORDER + HOUR, BORDER + 2 * HOUR]
+    make_period("p0", ends_at=BORDER)
+    give(petrel, 100, Period.objects.get())
+    for number in (1, 2):
+        start, end = borders[number : number + 2]
+        make_period(f"p{number}", starts_at=start, ends_at=end, **half)  # type: ignore[arg-type]
+    for at in (BORDER, BORDER, BORDER + HOUR, BORDER + HOUR):
+        turning.start_due(at=at)
+        turning.close_over(at=at)
+    carried = Entry.objects.filter(kind="carry", budget=petrel).order_by("period__starts_at")
+    amounts = [amount // CREDIT for amount in carried.values_list("amount_mgpus", flat=True)]
+    assert amounts == [50, 25]
 
 
 def test_an_organisation_that_overspent_carries_nothing_whatever_is_left_below() -> None:

@@ -159,6 +159,14 @@ def find(pk: int) -> Period:
     return period
 
 
+def planned_start(pk: str, *, now: datetime) -> datetime | None:
+    """Return when a period begins whose shares may still be planned; None for any other."""
+    if not pk.isascii() or not pk.isdigit() or len(pk) > 9:
+        return None
+    ahead = Period.objects.filter(status__in=period_plans.PLANNABLE, starts_at__gt=now)
+    return ahead.filter(pk=int(pk)).values_list("starts_at", flat=True).first()
+
+
 def _days(period: Period) -> int:
     return calendars.length_days(period.starts_at, period.ends_at, ZoneInfo(period.time_zone))
 

@@ -65,7 +65,12 @@ class SharesForm(forms.Form):
         *,
         now: datetime,
         looked_at: Vector | None = None,
+        ahead: datetime | None = None,
     ) -> None:
+        """`looked_at` are other shares to begin with, `ahead` an instant at which they are to take
+        effect.
+        """
+        self.ahead = ahead
         self.children, self.pools = found.children, found.single_pools
         self.found, self.now = found, now
         self.opened = found.vector | (looked_at or {})
@@ -79,6 +84,8 @@ class SharesForm(forms.Form):
 
     def _initial(self) -> dict[str, Any]:
         initial: dict[str, Any] = {"base_version": self.found.base_version}
+        if self.ahead is not None:
+            initial |= {"when": "date", "effective_at": self.ahead}
         for child in self.children:
             row = self.opened[child.pk]
             initial[share_name(child)] = row[None]
@@ -150,7 +157,7 @@ class SharesForm(forms.Form):
     @property
     def from_when(self) -> datetime | None:
         """When the change is to take effect, None for at once; as far as it makes sense."""
-        return self.cleaned_data.get("effective_at") if self.is_bound else None
+        return self.cleaned_data.get("effective_at") if self.is_bound else self.ahead
 
     @property
     def based_on(self) -> int:
