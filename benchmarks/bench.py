@@ -131,11 +131,13 @@ def _tell(
         print(show(found, markdown=options.markdown), end="\n\n")
     if options.json:
         options.json.write_text(json.dumps(document, indent=1) + "\n")
-    if options.page:
-        text = options.page.read_text()
+    for page in options.page:
+        text = page.read_text()
         for name, found in tables.items():
             text = put_into(text, name, found)
-        options.page.write_text(text)
+            for n, table in enumerate(found, 1):
+                text = put_into(text, f"{name} {n}", [table])
+        page.write_text(text)
 
 
 def _plot(options: argparse.Namespace) -> int:
@@ -181,7 +183,12 @@ def _measuring(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     add("--json", type=_to_write, metavar="FILE", help="write every figure there")
     add(
-        "--page", type=_to_change, metavar="FILE", help="put tables between this page's bench marks"
+        "--page",
+        type=_to_change,
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="put tables between this page's bench marks; may be repeated",
     )
     add("--markdown", action="store_true", help="print tables for a page")
     add("--repeats", type=_count, default=5, help="times are medians of these")

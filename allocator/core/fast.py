@@ -13,7 +13,7 @@ from .settings import Settings
 
 WORK = 20_000_000  # blocks looked at by the passes where no number of iterations is given
 MOST = 1 << 40  # passes: as many as fit the time
-ENDS = 0.8  # of what the construction took: what writing the plan down takes
+ENDS = 1.0  # of what the construction took: what writing the plan down takes
 FIRST = 4  # passes in the first batch
 PART = 0.7  # of the time left for the next one
 Stopwatch = Callable[[], float]

@@ -238,8 +238,13 @@ def test_the_bench_prints_writes_and_draws(
 ) -> None:
     data, picture = tmp_path / "bench.json", tmp_path / "bench.svg"
     given = ["--own", "--seeds", "1", "--repeats", "1", "--family", "mixed-control"]
-    assert bench.main(["families", *given, "--markdown", "--json", str(data)]) == 0
+    whole, part = tmp_path / "whole.md", tmp_path / "part.md"
+    whole.write_text("<!-- bench families -->\n<!-- /bench families -->\n")
+    part.write_text("<!-- bench families 1 -->\n<!-- /bench families 1 -->\n")
+    pages = ["--page", str(whole), "--page", str(part)]
+    assert bench.main(["families", *given, *pages, "--markdown", "--json", str(data)]) == 0
     printed = capsys.readouterr().out
+    assert [page.read_text().count("| mixed-control |") for page in (whole, part)] == [2, 1]
     assert "| mixed-control | published |" in printed
     document = json.loads(data.read_text())
     assert document["machine"]["cores"] >= 1
