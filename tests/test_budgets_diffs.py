@@ -203,3 +203,16 @@ def test_the_api_says_what_is_wrong(
     answer = api_of("admin").get(f"/api/v1/budgets/orlo/diff/{query}")
     assert answer.status_code == 400
     assert says in answer.content.decode()
+
+
+def test_the_history_has_before_and_after(
+    year: dict[str, Budget], cast: dict[str, User], api_of: Any
+) -> None:
+    listed = api_of("admin").get("/api/v1/budgets/orlo/science/change-sets/").json()["results"]
+    told_of = {row["reason"]: row["moves"] for row in listed}
+    assert told_of["release"] == [
+        {"child": "auk", "pool": "", "before": 50_000, "after": 20_000},
+        {"child": "petrel", "pool": "", "before": 50_000, "after": 70_000},
+    ]
+    assert told_of["new project"] == [{"child": "kea", "pool": "", "before": None, "after": 10_000}]
+    assert told_of["done"] == [{"child": "kea", "pool": "", "before": 10_000, "after": None}]

@@ -1,6 +1,6 @@
 """Changes of shares as people read them: who, when, why, and what was before and after."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from django.contrib.auth.models import User
@@ -20,10 +20,12 @@ class Move:
     """
 
     budget_id: int
+    slug: str
     name: str
     before: int | None
     after: int | None
     pool: str = ""
+    pool_slug: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,8 +84,13 @@ def history(parent_ids: Iterable[int], *, limit: int, child: Budget | None = Non
             :limit
         ]
     )
-    bases = _bases(newest)
-    return [_change(one, bases.get((one.parent_id, one.version - 1))) for one in newest]
+    return of_sets(newest)
+
+
+def of_sets(sets: Sequence[ChangeSet]) -> list[Change]:
+    """Return change sets with what each moves from its base. Two queries, if shares are at hand."""
+    bases = _bases(sets)
+    return [_change(one, bases.get((one.parent_id, one.version - 1))) for one in sets]
 
 
 def of_child(budget: Budget, *, limit: int) -> list[Change]:
@@ -124,8 +131,9 @@ def _change(change_set: ChangeSet, base: ChangeSet | None) -> Change:
         becomes = new.thousandths if new else None
         row = new or old
         if was != becomes and row is not None:
-            pool = row.pool.name if row.pool else ""
-            moves.append(Move(row.budget_id, row.budget.name, was, becomes, pool))
+            pool = (row.pool.name, row.pool.slug) if row.pool else ("", "")
+            child = row.budget
+            moves.append(Move(child.pk, child.slug, child.name, was, becomes, *pool))
     return Change(change_set, tuple(moves), _rest(before.values()), _rest(after.values()))
 
 

@@ -1,9 +1,10 @@
 """Changes of shares: listed, proposed, approved, declined."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.http import Http404
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 from rest_framework.generics import GenericAPIView, ListAPIView
@@ -11,6 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from allocator import steering
+from allocator.pages import changes
 from budgets import services
 from budgets.access import Action, get_budget_or_404, visible_q
 from budgets.api.common import answered, person, require
@@ -20,8 +22,17 @@ from config import clock
 from config.fields import Instant, Integer, Strict, Text
 
 
+class MoveOut(serializers.Serializer[Any]):
+    """A child's share before and after; null: it had none, or in a pool: as overall."""
+
+    child = serializers.CharField(source="slug")
+    pool = serializers.CharField(source="pool_slug", allow_blank=True, help_text="Empty: overall")
+    before = serializers.IntegerField(allow_null=True)
+    after = serializers.IntegerField(allow_null=True)
+
+
 class ChangeSetOut(serializers.ModelSerializer[ChangeSet]):
-    """Shares by the child's slug, in thousandths of a percent."""
+    """Shares by the child's slug, in thousandths of a percent; `moves` is what differs."""
 
     parent = serializers.CharField(source="parent.path")  # type: ignore[assignment]  # as above
     author = serializers.CharField(source="author.username")
@@ -31,13 +42,19 @@ class ChangeSetOut(serializers.ModelSerializer[ChangeSet]):
     decided_at = Instant(allow_null=True)
     shares = serializers.SerializerMethodField()
     overrides = serializers.SerializerMethodField()
+    moves = serializers.SerializerMethodField()
 
     class Meta:
         model = ChangeSet
         fields = (
             *("id", "parent", "version", "status", "reason", "author", "created_at"),
-            *("effective_at", "decided_by", "decided_at", "shares", "overrides"),
+            *("effective_at", "decided_by", "decided_at", "shares", "overrides", "moves"),
         )
+
+    @extend_schema_field(MoveOut(many=True))
+    def get_moves(self, change_set: ChangeSet) -> list[Any]:
+        moves = self.context.get("moves") or _moves([change_set])
+        return list(MoveOut(moves[change_set.pk], many=True).data)
 
     def get_shares(self, change_set: ChangeSet) -> dict[str, int]:
         rows = change_set.shares.all()
@@ -70,6 +87,10 @@ class ChangeSets(ListAPIView[ChangeSet]):
     serializer_class = ChangeSetOut
     filter_backends = ()
 
+    def get_serializer(self, *given: Any, **more: Any) -> Any:
+        """Read what all sets of a page move at once."""
+        return ChangeSetOut(*given, **more, context={"moves": _moves(given[0])} if given else {})
+
     def get_queryset(self) -> Any:
         if getattr(self, "swagger_fake_view", False):
             return ChangeSet.objects.none()
@@ -98,7 +119,7 @@ class ChangeSets(ListAPIView[ChangeSet]):
                 approve_at_once=False,
                 now=at,
             )
-        return Response(ChangeSetOut(change_set).data, status=201)
+        return Response(_out(_change_sets().get(pk=change_set.pk)), status=201)
 
 
 class _Decision(GenericAPIView[ChangeSet]):
@@ -123,7 +144,7 @@ class ApproveChangeSet(_Decision):
         change_set = self.found(request, pk)
         with answered():
             steering.approve(change_set=change_set, by=person(request), now=clock.now())
-        return Response(ChangeSetOut(_change_sets().get(pk=pk)).data)
+        return Response(_out(_change_sets().get(pk=pk)))
 
 
 class DeclineChangeSet(_Decision):
@@ -133,7 +154,15 @@ class DeclineChangeSet(_Decision):
     def post(self, request: Request, pk: int) -> Response:
         change_set = self.found(request, pk)
         services.decline(change_set=change_set, by=person(request), now=clock.now())
-        return Response(ChangeSetOut(_change_sets().get(pk=pk)).data)
+        return Response(_out(_change_sets().get(pk=pk)))
+
+
+def _out(change_set: ChangeSet) -> Any:
+    return ChangeSetOut(change_set, context={"moves": _moves([change_set])}).data
+
+
+def _moves(sets: Sequence[ChangeSet]) -> dict[int, tuple[changes.Move, ...]]:
+    return {one.change_set.pk: one.moves for one in changes.of_sets(sets)}
 
 
 def _change_sets() -> Any:
