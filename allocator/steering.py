@@ -146,7 +146,7 @@ def _with_grants(*parents: Budget | None, now: datetime) -> Iterator[None]:
     with transaction.atomic():
         yield
         for parent in parents:
-            newest = reads.head(parent) if parent else None
-            if newest is not None:
-                ledger.apply_change_set(change_set=newest, now=now)
+            written = reads.in_force(parent, at=now) if parent else None
+            if written is not None:
+                ledger.apply_change_set(change_set=written, now=now)
         requests.replan("shares")

@@ -1,19 +1,15 @@
-"""Raising one child's share, for good or until an instant, whatever else is scheduled.
+"""Raising one child's share, for good or until an instant, whatever else is scheduled."""
 
-A set of a later version stands in for those scheduled before it. So a raise writes the parent's
-whole future anew: for each vector that is in force or scheduled, the same vector with the raise in
-it, at the same instant; and one more at the raise's end.
-"""
-
-from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
 
 from django.contrib.auth.models import User
 from django.db import transaction
 
+from budgets import future
 from budgets import shares as reads
-from budgets.change_sets import approve, locked, write_set
+from budgets.change_sets import locked
+from budgets.future import Step
 from budgets.models import Budget, ChangeSet
 from budgets.refusals import Refused, StaleBase, percent
 from budgets.shares import Row, Vector
@@ -49,43 +45,24 @@ def raise_share(
     base = reads.head(parent)
     if base_version is not None and base_version != (base.version if base else 0):
         raise StaleBase(parent=parent, theirs=base, mine=base_version)
-    made: list[ChangeSet] = []
-    for at, vector, raised in _future(parent, now, until):
-        if raised:
-            vector = _raised(vector, budget, by, source if source != parent else None, at == now)
-        try:
-            made.append(_write(parent, vector, at, reason, author, now))
-        except Refused as refused:
-            if at == now:
-                raise
-            raise Refused("until", _scheduled(at, refused)) from refused
+    sibling = source if source != parent else None
+    steps = [
+        Step(at, _raised(vector, budget, by, sibling, at == now))
+        if until is None or at < until
+        else Step(at, vector)
+        for at, vector in _cut(future.steps(parent, now=now), until)
+    ]
+    made = future.write(parent=parent, steps=steps, reason=reason, author=author, now=now)
     back = next((one for one in made if one.effective_at == until), None)
     return Raise(made[0], back)
 
 
-def timeline(parent: Budget, *, now: datetime) -> list[tuple[datetime, ChangeSet | None]]:
-    """Return which change set holds from `now` on, and which from each later instant."""
-    scheduled = ChangeSet.objects.filter(
-        parent=parent, status=ChangeSet.Status.APPROVED, effective_at__gt=now
-    )
-    found = [(now, reads.in_force(parent, at=now))]
-    for at in sorted(set(scheduled.values_list("effective_at", flat=True))):
-        then = reads.in_force(parent, at=at)
-        if then != found[-1][1]:
-            found.append((at, then))
-    return found
-
-
-def _future(
-    parent: Budget, now: datetime, until: datetime | None
-) -> Iterator[tuple[datetime, Vector, bool]]:
-    """Yield each vector to come with its instant, and whether the raise holds then."""
-    steps = [(at, reads.vector_of(one)) for at, one in timeline(parent, now=now)]
-    if until is not None and until not in dict(steps):
-        before = [vector for at, vector in steps if at < until]
-        steps.insert(len(before), (until, before[-1]))
-    for at, vector in steps:
-        yield at, vector, until is None or at < until
+def _cut(steps: list[Step], until: datetime | None) -> list[Step]:
+    """Return the steps with one more at an instant, where there is none."""
+    if until is None or until in dict(steps):
+        return steps
+    before = [step for step in steps if step.at < until]
+    return [*before, Step(until, before[-1].vector), *steps[len(before) :]]
 
 
 def _raised(
@@ -109,27 +86,6 @@ def _raised(
 
 def _lowered(row: Row, by: int) -> Row:
     return {pool: max(0, share - by) for pool, share in row.items()}
-
-
-def _write(
-    parent: Budget, vector: Vector, at: datetime, reason: str, author: User, now: datetime
-) -> ChangeSet:
-    base = reads.head(parent)
-    made = write_set(
-        parent=parent,
-        vector=vector,
-        before=reads.vector_of(base),
-        reason=reason,
-        author=author,
-        base=base,
-        effective_at=at,
-        now=now,
-    )
-    return approve(change_set=made, by=author, now=now)
-
-
-def _scheduled(at: datetime, refused: Refused) -> str:
-    return f"It does not fit what is scheduled for {at:%d %b %Y %H:%M} UTC: {refused.sentence}"
 
 
 def _parent(budget: Budget) -> Budget:

@@ -13,8 +13,9 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import QuerySet
 
-from budgets import shares as reads
-from budgets.change_sets import approve, locked, write_set
+from budgets import future
+from budgets.change_sets import locked
+from budgets.future import Step
 from budgets.models import Budget, ChangeSet
 from budgets.refusals import Refused, check_instant
 from budgets.shares import Vector
@@ -26,8 +27,8 @@ SLUG_MAX, NAME_MAX, PATH_MAX = 50, 100, 400
 RESERVED = frozenset(
     (
         *("archive", "burn", "change-sets", "diff", "edit", "exemptions", "export", "jobs"),
-        *("move", "new", "periods", "plan", "reactivate", "report", "requests", "roles", "shares"),
-        "transfers",
+        *("move", "new", "periods", "plan", "reactivate", "report", "requests", "roles"),
+        *("shares", "transfers"),
     )
 )
 
@@ -190,28 +191,35 @@ def _change(
     adding: Mapping[Budget, int] | None = None,
     removing: Budget | None = None,
 ) -> ChangeSet:
-    """Write and approve the parent's next vector: its head, less one child or plus one."""
-    base = reads.head(parent)
-    before = reads.vector_of(base)
+    """Write and approve the parent's vectors, less one child or plus one, from `now` on.
+
+    What is scheduled stays so, each vector with the same change in it.
+    """
+    named = vector_from(siblings or {}, {})
+    steps = [
+        Step(at, _next(parent, vector, named, adding or {}, removing, at == now))
+        for at, vector in future.steps(parent, now=now)
+    ]
+    return future.write(parent=parent, steps=steps, reason=reason, author=author, now=now)[0]
+
+
+def _next(
+    parent: Budget,
+    before: Vector,
+    siblings: Vector,
+    adding: Mapping[Budget, int],
+    removing: Budget | None,
+    at_once: bool,
+) -> Vector:
     vector: Vector = {child: dict(row) for child, row in before.items()}
     if removing is not None:
         vector.pop(removing.pk, None)
-    for child, row in vector_from(siblings or {}, {}).items():
-        if child not in vector:
+    for child, row in siblings.items():
+        if child in vector:
+            vector[child].update(row)
+        elif at_once:
             raise Refused("siblings", f"Budget {child} is not an active child of {parent.path}.")
-        vector[child].update(row)
-    vector |= vector_from(adding or {}, {})
-    change_set = write_set(
-        parent=parent,
-        vector=vector,
-        before=before,
-        reason=reason,
-        author=author,
-        base=base,
-        effective_at=now,
-        now=now,
-    )
-    return approve(change_set=change_set, by=author, now=now)
+    return vector | vector_from(adding, {})
 
 
 def _check_place(parent: Budget, slug: str) -> None:

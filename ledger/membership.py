@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from django.db.models import QuerySet
+from django.db.models import Exists, OuterRef, QuerySet
 
 from budgets.models import Budget, ChangeSet, Share
 from ledger.instants import to_seconds
@@ -112,9 +112,16 @@ def _named() -> QuerySet[Share]:
 
 
 def _stays(budget_ids: list[int]) -> dict[int, _Stays]:
+    # A set that was scheduled, and for which a later version stood in by then, never held.
+    stood_in = ChangeSet.objects.filter(
+        parent=OuterRef("change_set__parent"),
+        status=ChangeSet.Status.APPROVED,
+        version__gt=OuterRef("change_set__version"),
+        effective_at__lte=OuterRef("change_set__effective_at"),
+    )
     rows = (
         _named()
-        .filter(budget_id__in=budget_ids)
+        .filter(~Exists(stood_in), budget_id__in=budget_ids)
         .order_by("change_set__effective_at", "change_set__version", "change_set_id")
         .values_list("budget_id", "change_set__parent_id", "change_set__effective_at")
     )

@@ -1,0 +1,71 @@
+"""What of a parent's shares is scheduled, and writing it anew with a change in it.
+
+A set of a later version stands in for those scheduled before it. So what is to change from now on
+and yet leave the schedule as it is, is written as a whole future: for each vector in force or
+scheduled one set, at its own instant, in order.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import NamedTuple
+
+from django.contrib.auth.models import User
+
+from budgets import shares as reads
+from budgets.change_sets import approve, write_set
+from budgets.models import Budget, ChangeSet
+from budgets.refusals import Refused
+from budgets.shares import Vector
+
+
+class Step(NamedTuple):
+    """The shares of a parent's children from an instant on, until the next step."""
+
+    at: datetime
+    vector: Vector
+
+
+def steps(parent: Budget, *, now: datetime) -> list[Step]:
+    """Return the vector in force now and those that are scheduled, each at its instant."""
+    scheduled = ChangeSet.objects.filter(
+        parent=parent, status=ChangeSet.Status.APPROVED, effective_at__gt=now
+    )
+    found = [(now, reads.in_force(parent, at=now))]
+    for at in sorted(set(scheduled.values_list("effective_at", flat=True))):
+        then = reads.in_force(parent, at=at)
+        if then != found[-1][1]:
+            found.append((at, then))
+    return [Step(at, reads.vector_of(one)) for at, one in found]
+
+
+def write(
+    *, parent: Budget, steps: Iterable[Step], reason: str, author: User, now: datetime
+) -> list[ChangeSet]:
+    """Write and approve one set for each step; the caller holds the parent's lock.
+
+    Raises Refused where the shares of a step total over 100 % in a pool.
+    """
+    made: list[ChangeSet] = []
+    for step in steps:
+        base = reads.head(parent)
+        try:
+            written = write_set(
+                parent=parent,
+                vector=step.vector,
+                before=reads.vector_of(base),
+                reason=reason,
+                author=author,
+                base=base,
+                effective_at=step.at,
+                now=now,
+            )
+        except Refused as refused:
+            if step.at == now:
+                raise
+            raise Refused("until", _scheduled(step.at, refused)) from refused
+        made.append(approve(change_set=written, by=author, now=now))
+    return made
+
+
+def _scheduled(at: datetime, refused: Refused) -> str:
+    return f"It does not fit what is scheduled for {at:%d %b %Y %H:%M} UTC: {refused.sentence}"
