@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
 from itertools import islice
 from typing import Any
 
@@ -22,7 +23,11 @@ examples:
   python -m client jobs --mine --state queued
   python -m client show 17
   python -m client burn orlo/science --format json
+  python -m client ask orlo/science/petrel 250 --until 2026-12-01T00:00:00Z --why "one more sweep"
+  python -m client decide 3 --from orlo/science --why "from the reserve"
 """
+CREDIT = tables.MGPUS_PER_CREDIT
+DIGITS = 12  # of the largest amount; more is no amount but a slip
 Command = Callable[[Client, argparse.Namespace], Any]
 
 
@@ -79,6 +84,26 @@ def _jobs(client: Client, asked: argparse.Namespace) -> Any:
     return list(islice(found, asked.limit))
 
 
+def _ask(client: Client, asked: argparse.Namespace) -> Any:
+    unit, scale = ("thousandths", 1000) if asked.percent else ("amount_mgpus", CREDIT)
+    amount = {unit: int(asked.amount * scale)}
+    return client.ask(asked.budget, reason=asked.why, until=asked.until, **amount)
+
+
+def _decide(client: Client, asked: argparse.Namespace) -> Any:
+    if asked.withdraw:
+        return client.withdraw(asked.request)
+    if asked.decline:
+        return client.decline(asked.request, reason=asked.why)
+    if not asked.source:
+        return client.request(asked.request)
+    given = None
+    if asked.given is not None:
+        in_percent = client.request(asked.request)["unit"] == "percent"
+        given = int(asked.given * (1000 if in_percent else CREDIT))
+    return client.grant(asked.request, source=asked.source, reason=asked.why, given=given)
+
+
 COMMANDS: dict[str, Command] = {
     "submit": _submit,
     "jobs": _jobs,
@@ -88,6 +113,12 @@ COMMANDS: dict[str, Command] = {
     "burn": lambda client, asked: client.burn(
         asked.budget, start=asked.start, end=asked.end, by=asked.by
     ),
+    "requests": lambda client, asked: list(
+        client.requests(budget=asked.budget, status="" if asked.all else "open")
+    ),
+    "ask": _ask,
+    "decide": _decide,
+    "notices": lambda client, asked: list(islice(client.notices(unread=asked.unread), 50)),
     "plan": lambda client, asked: client.plan(),
     "nodes": lambda client, asked: client.nodes(),
 }
@@ -119,6 +150,11 @@ def _parser() -> argparse.ArgumentParser:
     command("cancel", "Cancel a job.").add_argument("job", type=int)
     command("tree", "Show the budgets with shares and what is left.")
     _add_burn(command("burn", "Show what a budget burnt, by what is below it."))
+    _add_requests(command("requests", "List open requests for more."))
+    _add_ask(command("ask", "Ask for more for a budget: credits, or percent of its parent."))
+    _add_decide(command("decide", "Show a request and its choices; grant, decline or withdraw it."))
+    notices = command("notices", "List what you were told, the newest first.")
+    notices.add_argument("--unread", action="store_true")
     command("plan", "Show the current plan, job by job.")
     command("nodes", "Show the nodes and their states.")
     return parser
@@ -154,6 +190,40 @@ def _add_burn(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from", dest="start", default="", help="such as 2026-10-01T00:00:00Z")
     parser.add_argument("--to", dest="end", default="")
     parser.add_argument("--by", choices=("child", "leaf"), default="child")
+
+
+def _add_requests(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--budget", default="", help="for this very budget")
+    parser.add_argument("--all", action="store_true", help="those that are decided too")
+
+
+def _add_ask(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("budget")
+    parser.add_argument("amount", type=_amount)
+    parser.add_argument("--percent", action="store_true", help="of its parent; else credits")
+    parser.add_argument("--until", help="such as 2026-12-01T00:00:00Z; else for good")
+    parser.add_argument("--why", required=True)
+
+
+def _add_decide(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("request", type=int)
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--from", dest="source", help="grant it out of this budget")
+    how.add_argument("--decline", action="store_true")
+    how.add_argument("--withdraw", action="store_true")
+    parser.add_argument("--given", type=_amount, help="less than was asked for, in its unit")
+    parser.add_argument("--why", default="")
+
+
+def _amount(text: str) -> Decimal:
+    """Return an amount exactly, so that no part of a credit is lost."""
+    try:
+        amount = Decimal(text)
+    except InvalidOperation:
+        amount = Decimal("NaN")
+    if not amount.is_finite() or amount <= 0 or abs(amount.adjusted()) > DIGITS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no amount above 0")
+    return amount
 
 
 def _integers(text: str) -> list[int]:

@@ -110,6 +110,50 @@ class Client:
         """Put a proposal in force."""
         return self._send("POST", f"change-sets/{change_set}/approve/")
 
+    def requests(self, *, budget: str = "", status: str = "") -> Iterator[Json]:
+        """Yield requests for more, the newest first: for one budget, or for all one may see."""
+        address = f"budgets/{quote(budget)}/requests/" if budget else "requests/"
+        return self._pages(address, {"status": status} if status else {})
+
+    def request(self, request: int) -> Json:
+        """Return one request, and what one may decide on it."""
+        return self._send("GET", f"requests/{request}/")
+
+    def ask(self, path: str, *, reason: str, until: str | None = None, **amount: int) -> Json:
+        """Ask for more for a budget: `amount_mgpus`, or `thousandths` of a percent."""
+        body: Json = {"reason": reason, "until": until, **amount}
+        return self._send("POST", f"budgets/{quote(path)}/requests/", body=body)
+
+    def grant(
+        self, request: int, *, source: str, reason: str = "", given: int | None = None
+    ) -> Json:
+        """Grant a request out of an ancestor's reserve or a sibling; in part: `given`."""
+        body: Json = {"source": source, "reason": reason}
+        if given is not None:
+            body["given"] = given
+        return self._send("POST", f"requests/{request}/grant/", body=body)
+
+    def decline(self, request: int, *, reason: str) -> Json:
+        """Decline a request."""
+        return self._send("POST", f"requests/{request}/decline/", body={"reason": reason})
+
+    def withdraw(self, request: int) -> Json:
+        """Take a request back."""
+        return self._send("POST", f"requests/{request}/withdraw/")
+
+    def transfer(
+        self, path: str, *, to: str, amount_mgpus: int, reason: str, key: str | None = None
+    ) -> list[Json]:
+        """Move credits to another budget; sent again with the same key, it is the same transfer."""
+        body: Json = {"to": to, "amount_mgpus": amount_mgpus, "reason": reason}
+        if key:
+            body["idempotency_key"] = key
+        return list(self._send("POST", f"budgets/{quote(path)}/transfers/", body=body))
+
+    def notices(self, *, unread: bool = False) -> Iterator[Json]:
+        """Yield what one was told, the newest first."""
+        return self._pages("notices/", {"unread": "true"} if unread else {})
+
     def plan(self) -> Json:
         """Return the current plan as bars on the grid of GPUs."""
         return self._send("GET", "plan/")

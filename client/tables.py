@@ -34,8 +34,9 @@ def percent(thousandths: int | None) -> str:
     """Return thousandths of a percent with one decimal, as tables show shares."""
     if thousandths is None:
         return "–"
-    tenths = (thousandths + 50) // 100
-    return f"{tenths // 10}.{tenths % 10} %"
+    sign = "-" if thousandths < 0 else ""
+    tenths = (abs(thousandths) + 50) // 100
+    return f"{sign}{tenths // 10}.{tenths % 10} %"
 
 
 def duration(seconds: int | None) -> str:
@@ -108,6 +109,38 @@ def nodes(found: list[dict[str, Any]]) -> str:
     return table(heads, rows, right=(2, 4, 5))
 
 
+def requests(found: list[dict[str, Any]]) -> str:
+    rows = [
+        (r["id"], r["budget"], _asked(r), r["until"], r["status"], r["asked_by"], r["reason"])
+        for r in found
+    ]
+    heads = ("id", "budget", "asks for", "until", "status", "by", "why")
+    return table(heads, rows, right=(0, 2))
+
+
+def request(found: dict[str, Any]) -> str:
+    """Return one request: its facts, and what one may decide."""
+    facts = [
+        ("request", f"{found['id']} for {found['budget']}"),
+        ("asks for", f"{_asked(found)}, until {found['until'] or 'further notice'}"),
+        ("why", f"{found['reason']} ({found['asked_by']}, {found['created_at']})"),
+        ("status", found["status"]),
+    ]
+    if found["decided_by"]:
+        facts.append(("decided", f"{found['decided_by']}, {found['decided_at']} {found['answer']}"))
+    if found["decision"]:
+        facts.append(
+            ("given", f"{_asked(found, 'given_')} out of {found['source'] or 'a sibling'}")
+        )
+    shown = table(("", ""), facts).partition("\n")[2]
+    return f"{shown}\n\n{_choices(found['choices'])}" if found["choices"] else shown
+
+
+def notices(found: list[dict[str, Any]]) -> str:
+    rows = [(n["id"], n["created_at"], "" if n["read_at"] else "new", n["text"]) for n in found]
+    return table(("id", "at", "", "notice"), rows, right=(0,))
+
+
 SHOWN: dict[str, Callable[[Any], str]] = {
     "submit": job,
     "show": job,
@@ -115,9 +148,31 @@ SHOWN: dict[str, Callable[[Any], str]] = {
     "jobs": jobs,
     "tree": tree,
     "burn": burn,
+    "requests": requests,
+    "ask": request,
+    "decide": request,
+    "notices": notices,
     "plan": plan,
     "nodes": nodes,
 }
+
+
+def _asked(row: dict[str, Any], which: str = "") -> str:
+    if row["unit"] == "percent":
+        return percent(row[f"{which}thousandths"])
+    return f"{credits(row[f'{which}mgpus' if which else 'amount_mgpus'])} cr"
+
+
+def _choices(choices: list[dict[str, Any]]) -> str:
+    rows = [
+        (
+            *(c["source"], c["decision"], percent(c["share_before"]), percent(c["share_after"])),
+            *(credits(c["before_mgpus"]), credits(c["after_mgpus"]), c["problem"]),
+        )
+        for c in choices
+    ]
+    heads = ("out of", "", "share", "after", "credits", "after", "why not")
+    return table(heads, rows, right=range(2, 6))
 
 
 def _runs(runs: list[dict[str, Any]]) -> str:

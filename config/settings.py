@@ -200,6 +200,8 @@ SPECTACULAR_SETTINGS = {
         "JobState": "workloads.models.Job.State",
         "RunState": "workloads.models.Run.State",
         "CycleKind": "allocator.models.Cycle.Kind",
+        "ChangeSetStatus": "budgets.models.ChangeSet.Status",
+        "RequestStatus": "budgets.models.Request.Status",
         "PeriodStatus": "budgets.models.Period.Status",
     },
 }

@@ -68,6 +68,6 @@ class ReadNotice(APIView):
 class ReadAllNotices(APIView):
     """Note that all of one's notices were read."""
 
-    @extend_schema(request=None, responses=ReadOut)
+    @extend_schema(operation_id="notices_read_all", request=None, responses=ReadOut)
     def post(self, request: Request) -> Response:
         return Response({"read": notices.mark_read(user=person(request), now=clock.now())})
