@@ -167,6 +167,13 @@ def test_pace_is_used_over_the_elapsed_part_of_granted() -> None:
     assert reports.pace(used_mgpus=5, granted_mgpus=10, planned=Fraction(0)) is None
 
 
+def test_pace_at_the_end_of_a_first_quarter_planned_with_10_percent_is_0_90_and_not_0_36() -> None:
+    """Grant 1000, plan 10/20/30/40 %, used 90 at the end of Q1; plan absent → 0.36."""
+    used = {"used_mgpus": 90, "granted_mgpus": 1000}
+    assert reports.pace(**used, planned=Fraction(10, 100)) == Fraction(90, 100)
+    assert reports.pace(**used, planned=Fraction(1, 4)) == Fraction(36, 100)
+
+
 # --- The report -----------------------------------------------------------------------------------
 
 
