@@ -225,7 +225,7 @@ def _services_swap_once_a_timestep() -> None:
             holdings[holding.run_id].append(holding)
     for mine in holdings.values():
         cap, gains = mine[0].run.job.service.swap_cap, set()
-        instants = sorted({h.started_at for h in mine})
+        instants = sorted({h.started_at for h in mine if h.started_at is not None})
         for before, now in pairwise(instants):
             gained = len(_gpus_at(mine, now) - _gpus_at(mine, before, until=now))
             assert gained <= cap, f"{mine[0].run} gained {gained} GPUs at {now}, its cap is {cap}"

@@ -185,11 +185,11 @@ def test_usage_keeps_to_the_rate_of_each_second(tree: dict[str, Budget], period:
     run = run_on(petrel, 1)
     run.pool.rates.create(effective_at=T0 + 20 * MINUTE, rate_per_mille=3000)
     now = T0 + 25 * MINUTE
-    window = {"start": T0 + 15 * MINUTE, "end": now}
+    since = T0 + 15 * MINUTE
     expected = {petrel.pk: 5 * 60 * 1000 + 5 * 60 * 3000}
-    assert reports.usage_window(**window, now=now) == expected  # still in flight
+    assert reports.usage_window(start=since, end=now, now=now) == expected  # still in flight
     close()
-    assert reports.usage_window(**window, now=now) == expected  # charged
+    assert reports.usage_window(start=since, end=now, now=now) == expected  # charged
 
 
 def test_changing_the_window_never_changes_the_ledger(
