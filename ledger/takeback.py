@@ -19,20 +19,12 @@ Status = Period.Status
 def take_due(*, now: datetime) -> list[Checkpoint]:
     """Carry out every checkpoint whose instant has passed, in order; return those carried out.
 
-    One waits until all that ran before it is charged, and those after it wait for it. One whose
-    period is over by then, or never started, takes nothing: its grants are gone.
+    One waits until all that ran before it is charged, so those after it wait too. One whose period
+    is over by then, or never started, takes nothing: its grants are gone.
     """
     now = whole(now, "now")
-    done: list[Checkpoint] = []
-    waiting: set[int] = set()
-    for one in Checkpoint.objects.filter(done_at=None, at__lte=now).order_by("at", "pk"):
-        if one.period_id in waiting:
-            continue
-        if _carry_out(one.pk, now):
-            done.append(one)
-        else:
-            waiting.add(one.period_id)
-    return done
+    due = Checkpoint.objects.filter(done_at=None, at__lte=now).order_by("at", "pk")
+    return [one for one in due if _carry_out(one.pk, now)]
 
 
 @transaction.atomic
