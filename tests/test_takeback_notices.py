@@ -62,7 +62,7 @@ def test_a_lead_is_told_what_is_lost_and_what_avoids_it(petrel, checkpoint) -> N
     use(petrel, 700, now - DAY)
     charged_until(now - 7 * DAY)
     charged_until(now)
-    assert announce(now=now) == 1
+    assert (announce(now=now), announce(now=now + SECOND)) == (1, 0)
     assert told("lead") == [
         "As things stand orlo/science/petrel loses 40,000.00 credits to the reserve of "
         "orlo/science at the checkpoint of 16 November 2026 00:00 (UTC): used 700.00 of 50,000.00 "
