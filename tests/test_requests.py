@@ -10,6 +10,7 @@ from budgets import requests, shares
 from budgets.models import Budget, ChangeSet, Notice, Period, Request
 from budgets.refusals import Refused, StaleBase
 from ledger import reports, services
+from ledger import requests as deciding
 from ledger.models import Entry
 from tests import factories as make
 from tests.factories import HOUR, T0, T1
@@ -407,6 +408,16 @@ def test_of_credits_for_a_time_what_is_left_goes_back(tree, cast, period):
     services.end_due(now=until + HOUR)
     assert ledger() == before
     assert "3.00 were left and went back." in told("ended")[0][1]
+
+
+def test_what_another_worker_has_ended_is_not_ended_again(tree, cast, period):
+    until = T0 + DAY
+    made = grant(ask(tree[PETREL], cast["member"], until=until), tree[AUK], cast["manager"])
+    services.end_due(now=until)
+    services.place_hold(job=make.make_job(tree[PETREL]), amount_mgpus=9 * CREDIT, now=until)
+    before = ledger()
+    assert deciding._end(made.pk, until + HOUR) is None
+    assert ledger() == before
 
 
 def test_what_a_gone_sibling_gave_goes_back_to_their_parent(tree, cast, period):
