@@ -97,16 +97,15 @@ def test_the_grants_of_a_change_beside_a_raise_are_written_at_once(tree):
     give(tree["orlo"], 1, period)
     made = make.make_request(tree[PETREL], asked=10_000, until=UNTIL)
     steering.grant_request(request=made, source=tree[AUK], by=make.someone(), now=NOW)
-    at = T0 + 46 * DAY  # half of the period is left; the raise has ended
-    ledger.apply_due_change_sets(now=UNTIL)
+    at = T0 + 5 * DAY  # in the midst of the raise; 87 days of 24 GPU-hours are left
     before = ledger_granted(period, tree, at)
     kea = steering.create_budget(
         parent=tree[SCIENCE], slug="kea", name="Kea", share=20_000, reason="new",
         author=make.someone(), now=at,
     )  # fmt: skip
     after = ledger_granted(period, tree | {"kea": kea}, at)
-    # 20 % of 60 % of 1,104 GPU-hours
-    assert after.pop("kea") == 13248 * CREDIT // 100
+    # 20 % of 60 % of 2,088 GPU-hours
+    assert after.pop("kea") == 25056 * CREDIT // 100
     assert after == before
 
 
