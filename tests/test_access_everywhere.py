@@ -18,7 +18,7 @@ from django.urls import URLPattern, URLResolver
 from allocator import cycle
 from budgets import services
 from budgets.access import NOT_HERE, Action
-from budgets.models import Budget
+from budgets.models import Budget, Notice
 from config import urls
 from tests import factories as make
 from tests.pages_world import client_of
@@ -181,6 +181,7 @@ def test_the_form_submits_only_where_one_may(
 
 PEOPLE = ("root", "admin", "manager", "member", "viewer", "stranger", "nobody")
 EVERYONE = dict.fromkeys(PEOPLE, 200)
+NOTHING = dict.fromkeys(PEOPLE, 404)
 PETREL = EVERYONE | {"stranger": 404, "nobody": 404}
 SCIENCE = PETREL | {"member": 404, "viewer": 404}
 SUBMITS = EVERYONE | {"viewer": 403, "nobody": 403}
@@ -208,6 +209,18 @@ PAGES = [
     ("post", "checkpoints/{checkpoint}/remove", ADMINISTRATORS),
     ("post", "exemptions/{exemption}/approve", PETREL | {"member": 403, "viewer": 403}),
     ("post", "exemptions/{exemption}/decline", PETREL | {"member": 403, "viewer": 403}),
+    ("get", "budgets/orlo/science/petrel/report", PETREL),
+    ("get", "budgets/orlo/science/petrel/requests", PETREL),
+    ("get", "requests", EVERYONE),
+    ("get", "requests/{request}", PETREL),
+    ("post", "requests/{request}/withdraw", PETREL),  # who may not is told so on the page
+    ("get", "notices", EVERYONE),
+    ("post", "notices/read", EVERYONE),
+    ("post", "notices/{notice}/read", NOTHING | {"member": 200}),
+    ("get", "periods", EVERYONE),
+    ("get", "periods/{period}", EVERYONE),
+    ("get", "periods/{period}/statement.csv", NOTHING),  # it isn't closed
+    ("post", "periods/{period}/approve", ADMINISTRATORS),
     ("get", "", EVERYONE),
     ("get", "jobs", EVERYONE),
     ("get", "jobs/new", SUBMITS),
@@ -231,6 +244,9 @@ def ids(cast: dict[str, User], tree: dict[str, Budget]) -> dict[str, int]:
     exemption = checkpoint.exemptions.create(
         budget=tree["orlo/science/petrel"], reason="why", asked_by=make.someone(), asked_at=make.T0
     )
+    petrel = tree["orlo/science/petrel"]
+    request = make.make_request(petrel, unit="credits", asked=1, asked_by=cast["colleague"])
+    make.tell(cast["member"], petrel)
     place = of_place("orlo/science", cast["admin"], tree, cast["colleague"])
     job = make.make_job(tree["orlo/science/petrel"], user=cast["colleague"], minimum_runtime_s=0)
     cycle.run(at=make.T0, trigger="test")
@@ -240,6 +256,8 @@ def ids(cast: dict[str, User], tree: dict[str, Budget]) -> dict[str, int]:
         "period": period.pk,
         "checkpoint": checkpoint.pk,
         "exemption": exemption.pk,
+        "request": request.pk,
+        "notice": Notice.objects.get(user=cast["member"]).pk,
     }
 
 
@@ -268,7 +286,7 @@ def test_who_is_signed_out_is_sent_to_sign_in(ids: dict[str, int]) -> None:
 
 
 def test_the_table_has_every_page() -> None:
-    names = ("job", "change_set", "period", "checkpoint", "exemption")
+    names = ("job", "change_set", "period", "checkpoint", "exemption", "request", "notice")
     numbers = dict.fromkeys(names, 1)
     asked = [address.partition("?")[0].format(**numbers) for _, address, _ in PAGES]
     for route in (*urls.pages, *urls.operations):
