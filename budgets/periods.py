@@ -98,7 +98,7 @@ def approve_period(*, period: Period) -> Period:
     """Approve a period, which then starts by itself; two may not overlap."""
     with transaction.atomic():
         # One at a time, or two that overlap could both pass.
-        list(Period.objects.select_for_update().order_by("pk").values_list("pk"))
+        list(Period.objects.select_for_update(no_key=True).order_by("pk").values_list("pk"))
         if overlap := _overlaps(period):
             raise Refused("starts_at", overlap[0])
         return _move(period, to=Status.APPROVED, allowed=(Status.DRAFT, Status.PROPOSED))

@@ -283,3 +283,26 @@ def closing(work: Callable[[], None]) -> None:
         work()
     finally:
         connection.close()
+
+
+@needs_row_locks
+def test_an_approval_keeps_no_entry_from_naming_its_parent() -> None:
+    """A tick's foreign keys are checked at its commit, when it has the ledger that others want."""
+    root, author = make.make_budget("orlo"), make.someone()
+
+    def named() -> object:
+        try:
+            with transaction.atomic(), connection.cursor() as cursor:
+                lock = "SELECT id FROM budgets_budget WHERE id = %s FOR KEY SHARE NOWAIT"
+                cursor.execute(lock, [root.pk])
+                return cursor.fetchone()
+        except Error as error:
+            return error
+        finally:
+            connection.close()
+
+    with transaction.atomic(), ThreadPoolExecutor(1) as pool:
+        services.create_budget(
+            parent=root, slug="more", name="More", share=1, author=author, reason="more", now=NOW
+        )
+        assert pool.submit(named).result(timeout=30) == (root.pk,)
