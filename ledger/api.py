@@ -171,6 +171,7 @@ class BurnFile(APIView):
     """The same report as a file: table, csv, json, xlsx or focus."""
 
     @extend_schema(
+        operation_id="budgets_burn_file",
         parameters=[BurnFileQuery],
         responses={(200, "application/octet-stream"): OpenApiTypes.BINARY},
     )

@@ -89,7 +89,9 @@ class ChangeSets(ListAPIView[ChangeSet]):
 
     def get_serializer(self, *given: Any, **more: Any) -> Any:
         """Read what all sets of a page move at once."""
-        return ChangeSetOut(*given, **more, context={"moves": _moves(given[0])} if given else {})
+        if given:
+            more["context"] = {"moves": _moves(given[0])}
+        return ChangeSetOut(*given, **more)
 
     def get_queryset(self) -> Any:
         if getattr(self, "swagger_fake_view", False):

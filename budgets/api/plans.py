@@ -50,7 +50,7 @@ class PartOut(serializers.Serializer[Any]):
     planned_mgpus = serializers.IntegerField()
 
 
-class PlanOut(serializers.Serializer[Any]):
+class BudgetPlanOut(serializers.Serializer[Any]):
     """A budget's plan of a period; version 0: it has none, and time is its plan.
 
     `planned_to_date_mgpus` is of what is granted now; `pace_per_mille` is null where nothing is.
@@ -74,16 +74,16 @@ class PlanOut(serializers.Serializer[Any]):
 class Plan(APIView):
     """A budget's plan in a period."""
 
-    @extend_schema(parameters=[PlanQuery], responses=PlanOut)
+    @extend_schema(parameters=[PlanQuery], responses=BudgetPlanOut)
     def get(self, request: Request, path: str) -> Response:
         budget = get_budget_or_404(request.user, path)
         asked = PlanQuery(data=request.query_params)
         asked.is_valid(raise_exception=True)
         period, by = _period(asked.validated_data.get("period")), asked.validated_data.get("by")
         page = planning.planned(budget=budget, period=period, by=by, now=clock.now())
-        return Response(PlanOut(page).data)
+        return Response(BudgetPlanOut(page).data)
 
-    @extend_schema(request=PlanIn, responses={201: PlanOut})
+    @extend_schema(request=PlanIn, responses={201: BudgetPlanOut})
     def post(self, request: Request, path: str) -> Response:
         """Write a new version; only what lies ahead may change."""
         budget, at = get_budget_or_404(request.user, path), clock.now()
@@ -94,7 +94,7 @@ class Plan(APIView):
         period = _period(given.pop("period", None))
         plans.write_plan(budget=budget, period=period, author=person(request), now=at, **given)
         return Response(
-            PlanOut(planning.planned(budget=budget, period=period, now=at)).data, status=201
+            BudgetPlanOut(planning.planned(budget=budget, period=period, now=at)).data, status=201
         )
 
 
