@@ -218,7 +218,10 @@ def statements(source: str) -> int:
         sent += 1
         return execute(*args)
 
-    given = {"request": Request.objects.get(), "by": User.objects.get(username="manager")}
+    given: dict[str, Any] = {
+        "request": Request.objects.get(),
+        "by": User.objects.get(username="manager"),
+    }
     with transaction.atomic(), connection.execute_wrapper(count):
         budget = Budget.objects.get(path=source)
         services.grant_request(source=budget, now=T0 + HOUR, **given)
