@@ -83,9 +83,7 @@ class Preemptor:
         for run in victims:
             domain, gpus = int(self.runs.domain[run.index]), run.job.gpus
             t, lost = wave.get(domain, (0, 0))
-            while t < self.grid.layout.horizon and not stopping.within_limit(
-                self.runs, domain, t, lost + gpus, lost == 0
-            ):
+            while t < self.grid.layout.horizon and not self._may_stop(domain, t, [lost, gpus]):
                 t, lost = t + 1, 0
             wave[domain] = t, lost + gpus
             found.append((run, t))
@@ -96,10 +94,13 @@ class Preemptor:
         lost: dict[tuple[int, int], list[int]] = {}
         for run, t in stops:
             lost.setdefault((int(self.runs.domain[run.index]), t), []).append(run.job.gpus)
-        return all(
-            stopping.within_limit(self.runs, domain, t, sum(gpus), len(gpus) == 1)
-            for (domain, t), gpus in lost.items()
-        )
+        return all(self._may_stop(domain, t, gpus) for (domain, t), gpus in lost.items())
+
+    def _may_stop(self, domain: int, t: int, gpus: list[int]) -> bool:
+        """Whether runs of so many GPUs may be stopped at t; one always, where none was yet."""
+        if self.runs.stopped[domain, t] == 0 and sum(map(bool, gpus)) == 1:
+            return True
+        return bool(stopping.within_limit(self.runs, domain, t, sum(gpus)))
 
     @cached_property
     def runs(self) -> Runs:

@@ -87,12 +87,9 @@ def _free(
 
 
 @compiled
-def within_limit(runs: Runs, domain: int, t: int, lost: int, block: bool) -> bool:
-    """At most the set percent of a pool's GPUs is stopped at t, but always one block."""
-    before = runs.stopped[domain, t]
-    if lost == 0 or (block and before == 0):
-        return True
-    return (before + lost) * 100 <= runs.limit[domain]
+def within_limit(runs: Runs, domain: int, t: int, lost: int) -> bool:
+    """At most the set percent of a pool's GPUs is stopped at t."""
+    return lost == 0 or (runs.stopped[domain, t] + lost) * 100 <= runs.limit[domain]
 
 
 @compiled
@@ -121,7 +118,8 @@ def _cheapest(runs: Runs, words: Words, domain: Rows, gpus: int, t: int, word: n
         if not words[first] & bit:
             continue
         funded, worst, lost = _weigh(runs, first, gpus, word, first)
-        if within_limit(runs, domain[first], t, lost, True):
+        # But always one block.
+        if runs.stopped[domain[first], t] == 0 or within_limit(runs, domain[first], t, lost):
             less = best < 0 or funded < best_funded
             if funded == best_funded:
                 less |= worst < best_worst or (worst == best_worst and lost < best_lost)

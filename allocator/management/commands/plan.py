@@ -102,7 +102,7 @@ def summary(problem: Problem, result: Result) -> str:
 
 
 def _cores() -> int:
-    return min(len(os.sched_getaffinity(0)), 8)
+    return min(os.cpu_count() or 1, 8)
 
 
 def _number(least: int, most: int) -> Callable[[str], int]:
