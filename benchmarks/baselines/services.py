@@ -84,11 +84,12 @@ def _climb(
     leaving = {gpu: int(grid.words[gpu]) & left for gpu in service.held or ()}
     now, steps = list(service.held or ()), []
     for t, count in enumerate(highest_counts(service)):
-        gains = service.swap_cap if t or service.held is not None else problem.gpus
+        cap = service.cap_into(t)
+        gains = cap if t or service.held is not None else problem.gpus
         # The first to be drained goes first; of the others, the last in the order of rows.
         order = sorted(now, key=lambda g: _goes_first(leaving.get(g, 0), rows, g))
         drained = sum(bool(leaving.get(gpu)) for gpu in now)
-        now = order[max(min(drained, service.swap_cap), len(now) - count) :]
+        now = order[max(min(drained, cap), len(now) - count) :]
         new = [gpu for gpu in rows if gpu not in now and not leaving.get(gpu)]
         now += new[: max(min(gains, count - len(now)), 0)]
         steps.append(tuple(sorted(now)))
