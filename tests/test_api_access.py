@@ -15,7 +15,7 @@ from config import urls
 from tests import factories as make
 from tests.ledger_world import give, give_alone
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.once]  # who may do what is no matter of databases
 PEOPLE = ("root", "admin", "manager", "member", "viewer", "stranger", "nobody")
 EVERYONE = dict.fromkeys(PEOPLE, 200)
 WHOLE_TREE = dict.fromkeys(PEOPLE, 404) | {"root": 200, "admin": 200}
