@@ -241,6 +241,10 @@ def test_shares_are_proposed_and_approved(api_of, tree):
         "decided_at": "2026-10-02T00:00:00Z",
         "shares": {"petrel": 70_000, "auk": 30_000},
         "overrides": {},
+        "moves": [
+            {"child": "auk", "pool": "", "before": 50_000, "after": 30_000},
+            {"child": "petrel", "pool": "", "before": 50_000, "after": 70_000},
+        ],
     }
     assert shares.share_of(tree[PETREL], NOW) == 70_000
     listed = manager.get("/api/v1/budgets/orlo/science/change-sets/").json()["results"]

@@ -63,6 +63,7 @@ TABLE = [
     ("get", "budgets/orlo/science/", None, SCIENCE),
     ("get", "budgets/orlo/science/petrel/", None, PETREL),
     ("get", "budgets/orlo/science/burn/", None, SCIENCE),
+    ("get", "budgets/orlo/science/burn/csv/", None, SCIENCE),
     ("get", "budgets/orlo/science/change-sets/", None, SCIENCE),
     ("post", "budgets/orlo/science/change-sets/", CHANGE, SCIENCE),
     ("post", "budgets/orlo/science/change-sets/preview/", CHANGE, SCIENCE),

@@ -173,7 +173,7 @@ def test_the_command_prints_the_report_and_quiet_shows_no_progress(
     out, err = StringIO(), StringIO()
     call_command("demo", "--now", NOW.isoformat(), stdout=out, stderr=err)
     assert "Loading Orlo Institute" in err.getvalue()
-    assert "1 cycles" in err.getvalue()
+    assert "1 cycle, " in err.getvalue()
     again, quiet = StringIO(), StringIO()
     call_command("demo", "--now", NOW.isoformat(), "--quiet", stdout=again, stderr=quiet)
     assert quiet.getvalue() == ""
