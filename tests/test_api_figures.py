@@ -8,6 +8,7 @@ from django.test.utils import CaptureQueriesContext
 
 from allocator import cycle
 from budgets import periods
+from clusters.connectors import simulated
 from config import clock
 from ledger import reports
 from ledger import services as ledger
@@ -21,8 +22,9 @@ PETREL = "orlo/science/petrel"
 
 @pytest.fixture(autouse=True)
 def _at(monkeypatch):
-    """Every request comes six timesteps after the start."""
+    """Every request comes six timesteps after the start, and jobs run as long as expected."""
     monkeypatch.setattr(clock, "now", lambda: T0 + 6 * STEP)
+    monkeypatch.setattr(simulated, "_error", lambda external_id: 1.0)
 
 
 @pytest.fixture
