@@ -232,13 +232,16 @@ def test_control_without_lock_and_trigger_the_race_is_real() -> None:
 
 @pytest.mark.usefixtures("without_lock")
 def test_the_database_alone_keeps_the_rule_where_the_lock_is_forgotten() -> None:
-    """It refuses whoever is late with an error: fewer than ten may get in, never more."""
+    """It refuses whoever is late with an error: fewer than ten may get in, never more.
+
+    On SQLite the transaction is away too: shares may be older than the version read after them.
+    """
     root = make.make_budget("orlo")
     results = at_once(create(root))
     created = sum(isinstance(result, Budget) for result in results)
     total, versions = total_and_versions()
     assert versions == list(range(1, created + 1))
-    assert total == created * 10_000 <= 100_000
+    assert 10_000 <= total <= created * 10_000 <= 100_000
 
 
 @needs_row_locks

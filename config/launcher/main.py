@@ -24,6 +24,8 @@ DESCRIPTION = """\
 
 def main(arguments: Sequence[str]) -> int:
     options, rest = _parse(arguments)
+    # We start many processes: without byte code each would compile a thousand modules again.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     interrupt_on_signals()
     processes = Processes()
     try:

@@ -4,6 +4,7 @@ import hashlib
 import importlib
 import os
 import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,24 @@ def test_after_warming_up_nothing_is_compiled_any_more() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "{}\n", done.stderr
+
+
+def test_what_has_no_wrapper_is_called_by_compiled_code_alone() -> None:
+    """From Python such a call would end the process."""
+    inner = set()
+    for info in pkgutil.iter_modules(compiled.__path__):
+        module: ModuleType = importlib.import_module(f"{compiled.__name__}.{info.name}")
+        for name, function in vars(module).items():
+            if getattr(function, "targetoptions", {}).get("no_cpython_wrapper"):
+                inner.add(f"{info.name}.{name}")
+    assert len(inner) > 30
+    modules = "|".join(sorted({one.split(".")[0] for one in inner} | {"compiled"}))
+    files = [f for top in ("allocator", "tests", "benchmarks") for f in (ROOT / top).rglob("*.py")]
+    for file in (f for f in files if f.parent != compiled.HERE):
+        text = file.read_text()
+        for name in sorted({one.split(".")[1] for one in inner}):
+            assert not re.search(rf"\b({modules})\.{name}\b", text), f"{file}: {name}"
+            assert not re.search(rf"compiled\.\w+ import .*\b{name}\b", text), f"{file}: {name}"
 
 
 @pytest.fixture

@@ -10,13 +10,14 @@ import hashlib
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from ..validate import CannotCompile
 
 HERE = Path(__file__).parent
+OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
 F = TypeVar("F", bound=Callable[..., object])
 
 
@@ -61,4 +62,12 @@ setattr(numba.config, "CACHE_DIR", str(FOLDER))  # noqa: B010  numba's own are m
 
 def compiled(function: F) -> F:
     """Compile at first use, keep it on disk; the GIL is free while it runs."""
-    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+    return cast(F, numba.njit(**OPTIONS, no_cfunc_wrapper=True)(function))
+
+
+def inner(function: F) -> F:
+    """The same for what only compiled code calls: without the wrapper that Python would need.
+
+    Unwrapping a hundred arrays takes longer to compile than most of these functions themselves.
+    """
+    return cast(F, numba.njit(**OPTIONS, no_cfunc_wrapper=True, no_cpython_wrapper=True)(function))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from . import compiled
+from . import compiled, inner
 from .tables import Fleet, Grid, Words
 from .words import ONE, ZERO, count, lowest, shifts, span
 
@@ -101,7 +101,7 @@ def earliest(
     return t, best_block(fleet, grid, k, grid.scratch, t, word)
 
 
-@compiled
+@inner
 def refill(fleet: Fleet, source: Grid, target: Grid) -> None:
     """Make `target` busy where `source` is."""
     for i in range(len(source.rows)):

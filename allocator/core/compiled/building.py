@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import compiled
+from . import compiled, inner
 from .blocks import earliest, free_starts, hold
 from .tables import Fleet, Grid, Items, Rows, Words
 from .turns import ONE_MORE, RUNNING, WAITING, Tree, close_turn, give, next_turn, open_turns
@@ -43,7 +43,7 @@ def open_phase(tree: Tree, queue: Queue, funded: int) -> None:
             open_turns(tree, leaf, WAITING, number)
 
 
-@compiled
+@inner
 def more_urgent(items: Items, i: int, j: int) -> bool:
     """Sorts a leaf's own jobs: value, then age, then the file's order."""
     if items.value[i] != items.value[j]:
@@ -98,7 +98,7 @@ def settle(
     give(tree, items.leaf[i], cells * (end - t), cells if t == 0 else 0)
 
 
-@compiled
+@inner
 def could_force(fleet: Fleet, items: Items, taken: Grid, i: int, allowed: np.uint64) -> bool:
     """Whether item i could start then if every run that had no turn yet were stopped."""
     if allowed == ZERO:

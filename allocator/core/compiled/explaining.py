@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import compiled
+from . import compiled, inner
 from .tables import Flags, Fleet, Grid, Items, Rows, Words
 from .words import ZERO, count, span
 
@@ -59,7 +59,7 @@ def list_by_gpu(plan: Plan) -> None:
     plan.begins[0] = 0
 
 
-@compiled
+@inner
 def _free_block(
     fleet: Fleet, grid: Grid, items: Items, i: int, window: np.uint64, pools: int
 ) -> int:
@@ -71,7 +71,7 @@ def _free_block(
     return -1
 
 
-@compiled
+@inner
 def _nearest_block(fleet: Fleet, grid: Grid, items: Items, i: int, window: np.uint64) -> int:
     """The legal block with the fewest busy timesteps in the window, -1: there is none."""
     k, pools, best, fewest = items.size[i], items.pools[i], -1, MOST
@@ -83,7 +83,7 @@ def _nearest_block(fleet: Fleet, grid: Grid, items: Items, i: int, window: np.ui
     return best
 
 
-@compiled
+@inner
 def _drained_node(
     fleet: Fleet, grid: Grid, drained: Words, items: Items, i: int, window: np.uint64
 ) -> int:
@@ -97,7 +97,7 @@ def _drained_node(
     return -1
 
 
-@compiled
+@inner
 def _open_pools(
     fleet: Fleet, grid: Grid, domain: Rows, items: Items, i: int, window: np.uint64, told: Flags
 ) -> bool:
@@ -112,7 +112,7 @@ def _open_pools(
     return some
 
 
-@compiled
+@inner
 def _behind(
     plan: Plan, told: Told, n: int, block: int, gpus: int, before: int, since: int, until: int
 ) -> int:

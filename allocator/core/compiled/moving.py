@@ -7,7 +7,7 @@ taken away at once is never more than the cap.
 
 import numpy as np
 
-from . import compiled
+from . import compiled, inner
 from .tables import Flags, Fleet, Room, Services, Words
 from .words import ALL, ONE, ZERO, lowest
 
@@ -39,7 +39,7 @@ def move_aside(fleet: Fleet, services: Services, rows: Words, serving: Words, ro
     return True
 
 
-@compiled
+@inner
 def _clear(fleet: Fleet, services: Services, s: int, rows: Words, room: Room) -> None:
     """What others need: until a service is served itself, it keeps what it holds now."""
     pools = services.pools[s]
@@ -56,7 +56,7 @@ def _clear(fleet: Fleet, services: Services, s: int, rows: Words, room: Room) ->
         room.due[u] = 0
 
 
-@compiled
+@inner
 def _inherit(services: Services, s: int, room: Room) -> int:
     number = 0
     for g in range(len(room.have)):
@@ -67,7 +67,7 @@ def _inherit(services: Services, s: int, room: Room) -> int:
     return number
 
 
-@compiled
+@inner
 def _step(services: Services, s: int, t: int, number: int, room: Room) -> int:
     """Shrink or grow to the count of timestep t; how many are held, or -1 if that can't be."""
     wanted, cap = services.counts[s, t], services.cap[s]
@@ -97,7 +97,7 @@ def _step(services: Services, s: int, t: int, number: int, room: Room) -> int:
     return wanted
 
 
-@compiled
+@inner
 def _leave(t: int, room: Room) -> int:
     """Bring deadlines up to date and leave what is taken away at t; returns how many."""
     left = 0
@@ -112,7 +112,7 @@ def _leave(t: int, room: Room) -> int:
     return left
 
 
-@compiled
+@inner
 def _drop(room: Room) -> None:
     """Leave the held GPU that is taken away first; of several the lowest."""
     worst = -1
@@ -123,7 +123,7 @@ def _drop(room: Room) -> None:
     room.due[room.deadline[worst]] -= 1
 
 
-@compiled
+@inner
 def _leaves_in_time(t: int, cap: int, room: Room) -> bool:
     total = 0
     for u in range(t + 1, NEVER):
@@ -133,7 +133,7 @@ def _leaves_in_time(t: int, cap: int, room: Room) -> bool:
     return True
 
 
-@compiled
+@inner
 def _gather(t: int, corner: Flags, room: Room) -> bool:
     """Leave the lowest GPU held outside the corner for one inside that stays free as long."""
     old = -1
@@ -153,7 +153,7 @@ def _gather(t: int, corner: Flags, room: Room) -> bool:
     return False
 
 
-@compiled
+@inner
 def _gain(t: int, cap: int, room: Room) -> bool:
     """Take the free GPU that stays free longest, of several the highest, if it can be left."""
     best = -1

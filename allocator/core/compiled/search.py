@@ -9,7 +9,7 @@ owed; one that is worth the same only moves the search on.
 
 import numpy as np
 
-from . import compiled, number
+from . import compiled, inner, number
 from .blocks import best_block, hold, refill
 from .moving import move_aside
 from .tables import Desk, Fleet, Grid, Items, Room, Rows, Search, Services, State, Words
@@ -20,7 +20,7 @@ CHOICES, MOVES = number(3), number(8)
 SLACK = 1e-9  # past any error of summation, relative
 
 
-@compiled
+@inner
 def _random(state: State, below: int) -> int:
     """A number in [0, below): xorshift, so that a seed gives the same plan on every machine."""
     x = state.random[0]
@@ -31,7 +31,7 @@ def _random(state: State, below: int) -> int:
     return int(np.int64((x >> np.uint64(33)) % np.uint64(below)))
 
 
-@compiled
+@inner
 def _free(
     fleet: Fleet, search: Search, grid: Grid, items: Items, i: int, tight: Words
 ) -> np.uint64:
@@ -56,7 +56,7 @@ def _free(
     return found
 
 
-@compiled
+@inner
 def _choose(fleet: Fleet, grid: Grid, k: int, t: int, word: np.uint64, choice: int) -> int:
     """One of the blocks that are free at t."""
     if choice == CONTACT:
@@ -70,7 +70,7 @@ def _choose(fleet: Fleet, grid: Grid, k: int, t: int, word: np.uint64, choice: i
     return chosen
 
 
-@compiled
+@inner
 def _tighten(slack: Rows, gpus: int, horizon: int, tight: Words) -> None:
     for d in range(len(tight)):
         word = ZERO
@@ -80,7 +80,7 @@ def _tighten(slack: Rows, gpus: int, horizon: int, tight: Words) -> None:
         tight[d] = word
 
 
-@compiled
+@inner
 def _start_over(fleet: Fleet, search: Search, desk: Desk) -> None:
     for kind in range(len(desk.used)):
         desk.used[kind] = 0
@@ -90,7 +90,7 @@ def _start_over(fleet: Fleet, search: Search, desk: Desk) -> None:
             desk.slack[d, t] = search.slack[d, t]
 
 
-@compiled
+@inner
 def place(
     fleet: Fleet, items: Items, search: Search, aside: bool, hinted: bool, grid: Grid, desk: Desk
 ) -> float:
@@ -133,7 +133,7 @@ def place(
     return value
 
 
-@compiled
+@inner
 def keeps(fleet: Fleet, items: Items, search: Search, desk: Desk) -> bool:
     """Whether every leaf has what it is owed in every prefix."""
     rows, horizon = len(search.floor), fleet.horizon
@@ -156,7 +156,7 @@ def keeps(fleet: Fleet, items: Items, search: Search, desk: Desk) -> bool:
     return True
 
 
-@compiled
+@inner
 def _move(state: State, search: Search, order: Rows, choice: Rows) -> None:
     """One to three places moved or exchanged, or their choice changed; funded work in front."""
     n = len(order)
@@ -178,7 +178,7 @@ def _move(state: State, search: Search, order: Rows, choice: Rows) -> None:
             order[b], choice[b] = kind, how
 
 
-@compiled
+@inner
 def _pick(search: Search, state: State, desk: Desk, known: Rows, number: int) -> None:
     """The next order to try: the hint's, a known one, or moves on the order at hand."""
     number -= search.hinted
@@ -193,7 +193,7 @@ def _pick(search: Search, state: State, desk: Desk, known: Rows, number: int) ->
         _move(state, search, desk.order, desk.choice)
 
 
-@compiled
+@inner
 def _keep(state: State, desk: Desk, value: float, aside: bool) -> None:
     """The best plan so far."""
     state.value[1] = value

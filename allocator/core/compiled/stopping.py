@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import compiled
+from . import compiled, inner
 from .tables import Flags, Fleet, Grid, Items, Rows, Words
 from .turns import Tree, may_preempt
 from .words import ONE, ZERO, lowest, shifts, span
@@ -49,7 +49,7 @@ def find_victims(tree: Tree, runs: Runs, leaf: int, asks: int) -> int:
     return found
 
 
-@compiled
+@inner
 def _ignore_victims(fleet: Fleet, runs: Runs, taken: Grid, k: int) -> None:
     """Into the grid's scratch: busy blocks of a size if the victims' wishes are not respected."""
     words, none, wide = taken.scratch, len(runs.order), 1
@@ -64,7 +64,7 @@ def _ignore_victims(fleet: Fleet, runs: Runs, taken: Grid, k: int) -> None:
         wide *= 2
 
 
-@compiled
+@inner
 def _free(
     fleet: Fleet, words: Words, k: int, length: int, allowed: np.uint64, pools: int
 ) -> np.uint64:
@@ -92,7 +92,7 @@ def within_limit(runs: Runs, domain: int, t: int, lost: int) -> bool:
     return lost == 0 or (runs.stopped[domain, t] + lost) * 100 <= runs.limit[domain]
 
 
-@compiled
+@inner
 def _weigh(runs: Runs, first: int, gpus: int, word: np.uint64, mark: int) -> tuple[bool, int, int]:
     """What a block costs: (whether a funded run, the most deserving run's place, GPUs lost)."""
     funded, worst, lost = False, -1, 0
@@ -107,7 +107,7 @@ def _weigh(runs: Runs, first: int, gpus: int, word: np.uint64, mark: int) -> tup
     return funded, worst, lost
 
 
-@compiled
+@inner
 def _cheapest(runs: Runs, words: Words, domain: Rows, gpus: int, t: int, word: np.uint64) -> int:
     """The block, free at t, whose victims deserve least, then lose least; -1: none may be."""
     best, seen, bit = -1, 0, ONE << np.uint64(t)

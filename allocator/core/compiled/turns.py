@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import compiled, number
+from . import compiled, inner, number
 from .tables import Flags, Rows
 from .words import ONE
 
@@ -40,7 +40,7 @@ class Tree(NamedTuple):
     stored: Rows  # [2, N]: its usage when it was put there
 
 
-@compiled
+@inner
 def product_less(a: int, b: int, c: int, d: int) -> bool:
     """Whether a * b < c * d, all at least 0, b and d below 2^31."""
     a_low, c_low = np.uint64(a) & LOW, np.uint64(c) & LOW
@@ -52,7 +52,7 @@ def product_less(a: int, b: int, c: int, d: int) -> bool:
     return bool((left_low & LOW) < (right_low & LOW))
 
 
-@compiled
+@inner
 def _before(tree: Tree, a: int, used_a: int, b: int, used_b: int) -> bool:
     """Whether sibling a comes before b: share 0 last, least served, larger share, path."""
     shares_a, shares_b = tree.shares[a], tree.shares[b]
@@ -65,7 +65,7 @@ def _before(tree: Tree, a: int, used_a: int, b: int, used_b: int) -> bool:
     return shares_a > shares_b if shares_a != shares_b else a < b
 
 
-@compiled
+@inner
 def _sift_up(tree: Tree, turn: int, begin: int, at: int) -> None:
     heap, stored = tree.heap[turn], tree.stored[turn]
     while at > 0:
@@ -77,7 +77,7 @@ def _sift_up(tree: Tree, turn: int, begin: int, at: int) -> None:
         at = above
 
 
-@compiled
+@inner
 def _sift_down(tree: Tree, turn: int, begin: int, length: int) -> None:
     heap, stored, at = tree.heap[turn], tree.stored[turn], 0
     while True:
@@ -118,7 +118,7 @@ def close_turn(tree: Tree, leaf: int, turn: int) -> None:
         node = tree.parent[node]
 
 
-@compiled
+@inner
 def _top(tree: Tree, at: int, turn: int) -> int:
     """The child whose turn is next, -1: none."""
     begin = tree.children[at]
@@ -137,7 +137,7 @@ def _top(tree: Tree, at: int, turn: int) -> int:
     return -1
 
 
-@compiled
+@inner
 def _stays(tree: Tree, run: int, wait: int) -> bool:
     """Whether a run of one sibling comes before a waiting job of another, bonus included."""
     shares_r, shares_w = tree.shares[run], tree.shares[wait]

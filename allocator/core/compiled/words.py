@@ -6,7 +6,7 @@ shift is by a uint64.
 
 import numpy as np
 
-from . import compiled
+from . import inner
 
 ZERO = np.uint64(0)
 ONE = np.uint64(1)
@@ -15,7 +15,7 @@ _FIVES, _THREES = np.uint64(0x5555555555555555), np.uint64(0x3333333333333333)
 _NIBBLES, _BYTES = np.uint64(0x0F0F0F0F0F0F0F0F), np.uint64(0x0101010101010101)
 
 
-@compiled
+@inner
 def below(t: int) -> np.uint64:
     """Bits [0, t) set; t is cut at 64."""
     if t >= 64:
@@ -23,13 +23,13 @@ def below(t: int) -> np.uint64:
     return (ONE << np.uint64(max(t, 0))) - ONE
 
 
-@compiled
+@inner
 def span(start: int, end: int) -> np.uint64:
     """Bits [start, end) set."""
     return below(end) & ~below(start)
 
 
-@compiled
+@inner
 def count(word: np.uint64) -> int:
     """How many bits are set."""
     word = word - ((word >> ONE) & _FIVES)
@@ -38,13 +38,13 @@ def count(word: np.uint64) -> int:
     return int(np.int64((word * _BYTES) >> np.uint64(56)))
 
 
-@compiled
+@inner
 def lowest(word: np.uint64) -> int:
     """Index of the lowest set bit, 64 if there is none."""
     return count(~word & (word - ONE))
 
 
-@compiled
+@inner
 def shifts(
     length: int,
 ) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64, np.uint64, np.uint64]:
