@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.backends.sqlite3.base import DatabaseWrapper as SqliteWrapper
 from django.test import Client
 from rest_framework.test import APIClient
@@ -16,6 +16,7 @@ from budgets.models import Budget
 from config.celery import app
 from config.launcher.testing import find_chromium
 from tests import factories as make
+from tests.pages_day import Day, play
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
@@ -46,6 +47,17 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("../shared is absent")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
+    """Number jobs from 4,001 on: pages part thousands, which smaller numbers would hide."""
+    with django_db_blocker.unblock(), connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute("SELECT setval(pg_get_serial_sequence('workloads_job', 'id'), 4000)")
+        else:
+            cursor.execute("DELETE FROM sqlite_sequence WHERE name = 'workloads_job'")
+            cursor.execute("INSERT INTO sqlite_sequence VALUES ('workloads_job', 4000)")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -119,6 +131,29 @@ def browser_page(
         yield open_as
         browser.close()
     assert not faults
+
+
+# --- Rows that all tests of a file share ---------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def module_rows(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """Keep what fixtures of module scope write: each test of the file rolls back to it.
+
+    Not for tests with real transactions, nor for those of an empty database.
+    """
+    with django_db_blocker.unblock():
+        block = transaction.atomic()
+        block._from_testcase = True  # durable blocks inside are as good as outermost
+        with block:
+            yield
+            transaction.set_rollback(True)
+
+
+@pytest.fixture(scope="module")
+def played(module_rows: None) -> Day:
+    """Return the day of tests.pages_day, played once; a test takes its own copy of it."""
+    return play()
 
 
 # --- The cast: who does what in the tree of tests.factories.TREE ---------------------------------

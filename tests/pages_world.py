@@ -14,9 +14,11 @@ from django.test.utils import CaptureQueriesContext
 
 from budgets.models import Budget, Period
 from clusters.models import Node, Pool
+from clusters.templatetags.allotment import job_number
 from ledger import services as ledger
 from tests import factories as make
 from tests.ledger_world import close
+from workloads.models import Job
 
 T0, HOUR = make.T0, make.HOUR
 
@@ -70,6 +72,11 @@ def text_of(response: Any) -> str:
     """Return what a reader reads: without tags, spaces made one."""
     html = re.sub(r"<(script|style).*?</\1>", " ", response.content.decode(), flags=re.DOTALL)
     return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", html)))
+
+
+def number_of(job: Job) -> str:
+    """Return a job's number as `text_of` and `cells` give it."""
+    return " ".join(job_number(job.pk).split())
 
 
 def cells(response: Any, name: str) -> list[str]:

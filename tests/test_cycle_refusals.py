@@ -18,7 +18,7 @@ from ledger import reports
 from ledger.models import Entry
 from tests.factories import HOUR, T0, TIMESTEP, make_role, make_user
 from tests.helpers import Institute, make_institute
-from tests.pages_world import client_of, text_of
+from tests.pages_world import client_of, number_of, text_of
 from workloads.models import Job, JobEvent, Run
 
 pytestmark = pytest.mark.django_db
@@ -254,7 +254,7 @@ def test_pages_and_api_tell_it(place):
     assert "its cluster refused it, it is tried again at" in page
     assert "Mainland refused to start it: image not found." in page
     assert "Refused by its cluster" in text_of(client_of(admin).get("/"))
-    assert f"#{job.pk}" in text_of(client_of(admin).get("/jobs?state=waiting&reason=refused"))
+    assert number_of(job) in text_of(client_of(admin).get("/jobs?state=waiting&reason=refused"))
     answer = client_of(admin).get(f"/api/v1/jobs/{job.pk}/").json()
     assert answer["outlook"]["rule"] == "refused"
     assert answer["outlook"]["data"]["until"] == "2026-10-01T00:01:00Z"

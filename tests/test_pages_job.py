@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from copy import deepcopy
 from datetime import timedelta
 
 import pytest
@@ -16,17 +17,17 @@ from ledger.models import Entry
 from tests import factories as make
 from tests.factories import HOUR, T0
 from tests.ledger_world import CREDIT
-from tests.pages_day import NOW, go_on, play, stand_at
-from tests.pages_world import cells, client_of, queries
+from tests.pages_day import NOW, go_on, stand_at
+from tests.pages_world import cells, client_of, number_of, queries
 from tests.pages_world import text_of as words_of
 from workloads import services as workloads
 from workloads.models import Job, JobEvent, Run
 
 
 @pytest.fixture
-def day(db, monkeypatch):
+def day(played, db, monkeypatch):
     stand_at(monkeypatch, NOW)
-    return play()
+    return deepcopy(played)
 
 
 @pytest.fixture
@@ -482,7 +483,7 @@ def test_an_unfunded_job_says_so(cast, day, monkeypatch):
 def test_dependencies_are_links_both_ways(cast, day):
     answer = open_as(cast["admin"], day.jobs["stars"])
     assert f'href="{url(day.jobs["flood"])}"' in answer.content.decode()
-    assert f"Waits for it #{day.jobs['stars'].pk}" in text_of(
+    assert f"Waits for it {number_of(day.jobs['stars'])}" in text_of(
         open_as(cast["admin"], day.jobs["flood"])
     )
     # Auk's job is not told to Petrel's member.

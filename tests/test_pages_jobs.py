@@ -1,6 +1,7 @@
 """The list of jobs and the submit form: filters in the address, a quote, and nothing lost."""
 
 import re
+from copy import deepcopy
 from datetime import timedelta
 
 import pytest
@@ -13,8 +14,8 @@ from ledger import services as ledger
 from tests import factories as make
 from tests.factories import HOUR, T0
 from tests.ledger_world import CREDIT
-from tests.pages_day import NOW, play, stand_at
-from tests.pages_world import cells, client_of, queries, text_of
+from tests.pages_day import NOW, stand_at
+from tests.pages_world import cells, client_of, number_of, queries, text_of
 from workloads import durations
 from workloads.models import Job
 from workloads.specs import JobSpec
@@ -23,9 +24,9 @@ PETREL = "orlo/science/petrel"
 
 
 @pytest.fixture
-def day(db, monkeypatch):
+def day(played, db, monkeypatch):
     stand_at(monkeypatch, NOW)
-    return play()
+    return deepcopy(played)
 
 
 @pytest.fixture
@@ -99,15 +100,15 @@ def test_mine_are_those_i_submitted(cast, day):
 def test_a_line_has_state_contract_time_and_credits(cast, day):
     answer = client_of(cast["admin"]).get("/jobs?state=all")
     storm, flood = day.job("storm"), day.job("flood")
-    row = cells(answer, f"petrel/storm #{storm.pk}")
+    row = cells(answer, f"petrel/storm {number_of(storm)}")
     spent = reports.job_charges(job=storm).charged_mgpus
     assert row[1:4] == ["Running", "8 h100", "protected until 02:30"]
     assert row[6] == f"{spent / CREDIT:.1f}"
-    row = cells(answer, f"petrel/flood #{flood.pk}")
+    row = cells(answer, f"petrel/flood {number_of(flood)}")
     assert row[1:3] == ["Waiting", "16 any"]
     assert row[3].startswith("No block of 16 before") or row[3].startswith("Behind")
     assert row[4] == "12 min"
-    row = cells(answer, f"auk/sky #{day.jobs['sky'].pk}")
+    row = cells(answer, f"auk/sky {number_of(day.jobs['sky'])}")
     assert (row[1], row[5]) == ("Completed", "ended 01:30")
 
 
@@ -417,5 +418,7 @@ def test_other_lengths_are_refused(text):
 
 def test_times_are_told_from_the_day_they_are_in(cast, day, monkeypatch):
     stand_at(monkeypatch, T0 + timedelta(days=1))
-    row = cells(client_of(cast["admin"]).get("/jobs?state=ended"), f"auk/sky #{day.jobs['sky'].pk}")
+    row = cells(
+        client_of(cast["admin"]).get("/jobs?state=ended"), f"auk/sky {number_of(day.jobs['sky'])}"
+    )
     assert row[5] == "ended Thu 01:30"

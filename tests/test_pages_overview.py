@@ -1,5 +1,6 @@
 """The overview: each number is a report's, each GPU is told once, nobody sees too much."""
 
+from copy import deepcopy
 from datetime import timedelta
 
 import pytest
@@ -8,24 +9,23 @@ from allocator import delivery
 from allocator.models import Alarm, Outlook
 from allocator.pages import burning, overview
 from allocator.pages.overview_trends import ratio
-from budgets.models import Budget
 from clusters.models import NodeState
 from ledger import reports
 from ledger.models import ClosedTimestep
 from tests import factories as make
 from tests.factories import HOUR, T0
 from tests.ledger_world import log_gpus
-from tests.pages_day import NOW, play, stand_at
-from tests.pages_world import cells, client_of, queries, text_of
+from tests.pages_day import NOW, stand_at
+from tests.pages_world import cells, client_of, number_of, queries, text_of
 from workloads.models import Job
 
 WEEK = timedelta(days=7)
 
 
 @pytest.fixture
-def day(db, monkeypatch):
+def day(played, db, monkeypatch):
     stand_at(monkeypatch, NOW)
-    return play()
+    return deepcopy(played)
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_waiting_is_grouped_by_the_rule_that_binds(cast, day):
     assert rules["stars"] == "dependency"
     groups = {group.rule: (group.jobs, group.gpus) for group in page.waiting.groups}
     assert groups == {rules["flood"]: (1, 16), "dependency": (1, 8)}
-    assert f"Waits for #{day.jobs['flood'].pk}" in text_of(client_of(cast["admin"]).get("/"))
+    assert f"Waits for {number_of(day.jobs['flood'])}" in text_of(client_of(cast["admin"]).get("/"))
 
 
 def test_a_job_without_an_outlook_is_not_planned_yet(cast, day):
@@ -246,23 +246,3 @@ def test_twice_the_jobs_take_as_many_queries(cast, day):
         make.make_job(day.place.tern, at=NOW - n * HOUR)
     assert queries(client, "/") == few
     assert Job.objects.filter(state="queued").count() == 27
-
-
-def test_an_empty_installation_shows_the_first_steps(db, monkeypatch):
-    stand_at(monkeypatch, NOW)
-    root = make.make_user("root", is_superuser=True)
-    text = text_of(client_of(root).get("/"))
-    assert "No cluster is connected yet." in text
-    assert "Connect a cluster" in text
-
-
-def test_without_a_period_it_says_so(db, monkeypatch):
-    stand_at(monkeypatch, NOW)
-    make.make_nodes(make.make_pool("h100"), 2)
-    make.make_tree()
-    root = make.make_user("root", is_superuser=True)
-    text = text_of(client_of(root).get("/"))
-    assert "No period is active" in text
-    assert "No job waits." in text
-    assert "Not reported 16" in text
-    assert Budget.objects.count() == 6

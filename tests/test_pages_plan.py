@@ -2,26 +2,26 @@
 
 import json
 from collections import Counter
+from copy import deepcopy
 from datetime import datetime, timedelta
 
 import pytest
 
-from allocator.models import Cycle
 from allocator.pages import plan, plan_feed
 from allocator.reading import newest
 from clusters.models import Drain, NodeState
 from ledger.models import Entry
 from tests import factories as make
 from tests.factories import HOUR, T0
-from tests.pages_day import NOW, go_on, play, stand_at
+from tests.pages_day import NOW, go_on, stand_at
 from tests.pages_world import client_of, queries, text_of
 from workloads.models import Holding, Run
 
 
 @pytest.fixture
-def day(db, monkeypatch):
+def day(played, db, monkeypatch):
     stand_at(monkeypatch, NOW)
-    return play()
+    return deepcopy(played)
 
 
 @pytest.fixture
@@ -279,18 +279,3 @@ def test_twice_the_runs_take_as_many_queries(cast, day):
         node = day.place.nodes[0]
         make.make_run(job, {node: 1}, started_at=T0 - HOUR, ended_at=T0 - HOUR * n / 20)
     assert (queries(client, "/plan"), queries(client, "/plan.json")) == few
-
-
-def test_without_a_plan_or_a_cluster_the_page_says_so(db, monkeypatch):
-    stand_at(monkeypatch, NOW)
-    root = make.make_user("root", is_superuser=True)
-    text = text_of(client_of(root).get("/plan"))
-    assert "No cluster is connected yet" in text
-    make.make_nodes(make.make_pool("h100"), 2)
-    make.make_tree()
-    assert Cycle.objects.count() == 0
-    text = text_of(client_of(root).get("/plan"))
-    assert "No plan has been made yet" in text
-    assert "No cycle has been committed yet." in text
-    assert feed_of(root)["bars"] == []
-    assert "Nothing to list" in text_of(client_of(root).get("/plan?view=table"))

@@ -1,0 +1,42 @@
+"""The overview and the plan where there is no cluster, no period or no plan yet."""
+
+from allocator.models import Cycle
+from budgets.models import Budget
+from tests import factories as make
+from tests.pages_day import NOW, stand_at
+from tests.pages_world import client_of, text_of
+
+
+def test_an_empty_installation_shows_the_first_steps(db, monkeypatch):
+    stand_at(monkeypatch, NOW)
+    root = make.make_user("root", is_superuser=True)
+    text = text_of(client_of(root).get("/"))
+    assert "No cluster is connected yet." in text
+    assert "Connect a cluster" in text
+
+
+def test_without_a_period_it_says_so(db, monkeypatch):
+    stand_at(monkeypatch, NOW)
+    make.make_nodes(make.make_pool("h100"), 2)
+    make.make_tree()
+    root = make.make_user("root", is_superuser=True)
+    text = text_of(client_of(root).get("/"))
+    assert "No period is active" in text
+    assert "No job waits." in text
+    assert "Not reported 16" in text
+    assert Budget.objects.count() == 6
+
+
+def test_without_a_plan_or_a_cluster_the_page_says_so(db, monkeypatch):
+    stand_at(monkeypatch, NOW)
+    root = make.make_user("root", is_superuser=True)
+    text = text_of(client_of(root).get("/plan"))
+    assert "No cluster is connected yet" in text
+    make.make_nodes(make.make_pool("h100"), 2)
+    make.make_tree()
+    assert Cycle.objects.count() == 0
+    text = text_of(client_of(root).get("/plan"))
+    assert "No plan has been made yet" in text
+    assert "No cycle has been committed yet." in text
+    assert client_of(root).get("/plan.json").json()["bars"] == []
+    assert "Nothing to list" in text_of(client_of(root).get("/plan?view=table"))
