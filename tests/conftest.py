@@ -167,25 +167,8 @@ def tree(db: Any) -> dict[str, Budget]:
 
 @pytest.fixture
 def cast(tree: dict[str, Budget]) -> dict[str, User]:
-    """Return people by what they are: one of each role, all in science, and one of nowhere.
-
-    root is a superuser, admin administrates orlo, manager manages orlo/science, member and
-    colleague are members of orlo/science/petrel, viewer sees it, stranger belongs to
-    orlo/vision/tern, nobody has no role.
-    """
-    roles = {
-        "admin": ("orlo", "administrator"),
-        "manager": ("orlo/science", "manager"),
-        "member": ("orlo/science/petrel", "member"),
-        "colleague": ("orlo/science/petrel", "member"),
-        "viewer": ("orlo/science/petrel", "viewer"),
-        "stranger": ("orlo/vision/tern", "member"),
-    }
-    people = {name: make.make_user(name) for name in (*roles, "nobody")}
-    people["root"] = make.make_user("root", is_superuser=True, is_staff=True)
-    for name, (path, kind) in roles.items():
-        make.make_role(people[name], tree[path], kind)
-    return people
+    """Return the people of tests.factories.make_cast by what they are."""
+    return make.make_cast(tree)
 
 
 @pytest.fixture

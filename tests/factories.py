@@ -152,6 +152,28 @@ def make_role(user: User, budget: Budget, kind: str = "member") -> Role:
     return Role.objects.create(user=user, budget=budget, kind=kind)
 
 
+def make_cast(tree: Mapping[str, Budget]) -> dict[str, User]:
+    """People by what they are: one of each role, all in science, and one of nowhere.
+
+    root is a superuser, admin administrates orlo, manager manages orlo/science, member and
+    colleague are members of orlo/science/petrel, viewer sees it, stranger belongs to
+    orlo/vision/tern, nobody has no role.
+    """
+    roles = {
+        "admin": ("orlo", "administrator"),
+        "manager": ("orlo/science", "manager"),
+        "member": ("orlo/science/petrel", "member"),
+        "colleague": ("orlo/science/petrel", "member"),
+        "viewer": ("orlo/science/petrel", "viewer"),
+        "stranger": ("orlo/vision/tern", "member"),
+    }
+    people = {name: make_user(name) for name in (*roles, "nobody")}
+    people["root"] = make_user("root", is_superuser=True, is_staff=True)
+    for name, (path, kind) in roles.items():
+        make_role(people[name], tree[path], kind)
+    return people
+
+
 def make_request(budget: Budget, **fields: Any) -> Request:
     """Return an open request for 5 % more, made at `T0`."""
     defaults: dict[str, Any] = {
