@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.db.models import Q
 
 from allocator import calls, entitlements, refusals, timesteps
 from allocator.core import problem as core
@@ -112,8 +113,9 @@ class _Builder:
         }
         self.down = clusters.nodes_down(at=at)
         self.nodes = self._grid()
-        self.queued = list(self._jobs().filter(state=Job.State.QUEUED))
-        self.live = list(self._jobs().filter(pk__in=self.runs))
+        jobs = self._jobs().filter(Q(state=Job.State.QUEUED) | Q(pk__in=self.runs))
+        self.live = [job for job in jobs if job.pk in self.runs]
+        self.queued = [job for job in jobs if job.state == Job.State.QUEUED]
         self.refused = refusals.paused(at=at)
         self.tree = shares.tree(at=at)
         self.held_on: dict[int, int] = defaultdict(int)  # node → GPUs held by live runs

@@ -148,6 +148,11 @@ def test_lock_files_are_complete_and_name_no_address() -> None:
         if path.suffix == ".txt":
             pins = re.findall(r"^[a-z].*$", text, re.M)
             assert len(pins) > 30
+            found = environment._pins(path.stem)
+            assert [pin.split("==")[0] for pin in pins] == [name for name, _ in found]
+            assert sum(pin.count("--hash=") for _, pin in found) == text.count("--hash=")
+            needed = set(environment.NEEDED_TO_COMPILE)
+            assert path.stem != "base" or needed <= {name for name, _ in found}
             assert all(re.match(r"[a-z0-9-]+==[\w.]+ .*\\$", pin) for pin in pins)
             assert text.count("--hash=sha256:") >= len(pins)
 

@@ -7,7 +7,8 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,19 +19,33 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 REQUIREMENTS = ROOT / "requirements"
 WARM = ("-m", "allocator.core.warm")
+NEEDED_TO_COMPILE = ("llvmlite", "numba", "numpy")
 COMPILED = ROOT / "allocator" / "core" / "compiled"
 
 
-def prepare(processes: Processes, *, dev: bool = False) -> None:
-    """Bring `.venv` to the state of the lock files; a second call costs milliseconds."""
+def prepare(
+    processes: Processes, *, dev: bool = False, meanwhile: Callable[[], None] | None = None
+) -> None:
+    """Bring `.venv` to the state of the lock files; a second call costs milliseconds.
+
+    What the planner needs comes first: it compiles while the rest is installed and `meanwhile`,
+    which may need all of that, is done.
+    """
     with _alone():
-        if not _done("base"):
+        new = not _done("base")
+        if new:
             # Whatever stands there is half made, or from another lock file or Python.
             _create(processes)
-            _install(processes, "base")
-        if dev and not _done("dev"):
-            _install(processes, "dev")
-        _compile(processes)
+            _install(processes, "base", only=NEEDED_TO_COMPILE)
+        with _compiling(processes):
+            if new:
+                _install(processes, "base", but=NEEDED_TO_COMPILE)
+                _stamp("base").write_text(_state("base"))
+            if dev and not _done("dev"):
+                _install(processes, "dev")
+                _stamp("dev").write_text(_state("dev"))
+            if meanwhile is not None:
+                meanwhile()
 
 
 def settings_variables() -> list[str]:
@@ -59,29 +74,46 @@ def _create(processes: Processes) -> None:
         processes.quietly([sys.executable, "-m", "venv", str(VENV)], "Making .venv failed")
 
 
-def _install(processes: Processes, name: str) -> None:
-    lock = REQUIREMENTS / f"{name}.txt"
-    count = len(re.findall(r"^\w", lock.read_text(), re.M))
+def _install(
+    processes: Processes, name: str, *, only: Collection[str] = (), but: Collection[str] = ()
+) -> None:
+    """Install a lock file, or some of its packages."""
+    pins = _pins(name)
+    wanted = [pin for package, pin in pins if (package in only or not only) and package not in but]
     # The lock file is complete and hashed: nothing is resolved, nothing else is accepted.
     # Byte code is left to the first import: most of what is installed is never imported.
     options = ["--no-deps", "--require-hashes", "--no-input", "--no-cache-dir", "--no-compile"]
-    install = [str(PYTHON), "-m", "pip", "install", "--quiet", *options, "-r", str(lock)]
-    with step(f"Installing {count} packages from requirements/{name}.txt"):
-        processes.quietly(install, f"Installing requirements/{name}.txt failed", env=_inside())
-    _stamp(name).write_text(_state(name))
+    env = _inside()
+    with (
+        step(f"Installing {len(wanted)} packages from requirements/{name}.txt"),
+        tempfile.NamedTemporaryFile("w", suffix=".txt", dir=env["TMPDIR"]) as lock,
+    ):
+        lock.write("\n".join(wanted) + "\n")
+        lock.flush()
+        install = [str(PYTHON), "-m", "pip", "install", "--quiet", *options, "-r", lock.name]
+        processes.quietly(install, f"Installing requirements/{name}.txt failed", env=env)
 
 
-def _compile(processes: Processes) -> None:
-    """Compile the planner's inner loops, so that no request or worker has to wait for it."""
+def _pins(name: str) -> list[tuple[str, str]]:
+    """Return the packages of a lock file by name, each with its version and hashes."""
+    text = (REQUIREMENTS / f"{name}.txt").read_text()
+    found = re.finditer(r"^([a-z0-9-]+)==(?:.*\\\n)*.*$", text, re.MULTILINE)
+    return [(pin[1], pin[0]) for pin in found]
+
+
+@contextmanager
+def _compiling(processes: Processes) -> Iterator[None]:
+    """Compile the planner's inner loops beside the block, so that no request or worker has to
+    wait for it."""
     sources = sorted(COMPILED.glob("*.py"))
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in sources)).hexdigest()
     folder = Path(os.environ.get("NUMBA_CACHE_DIR") or COMPILED / "__pycache__") / digest[:16]
     state, stamp, ready = _state("base") + digest, _stamp("planner"), folder / "ready"
     if stamp.exists() and stamp.read_text() == state and ready.exists():
+        yield
         return
-    warm = [str(PYTHON), *WARM]
-    with step("Compiling the planner"):
-        processes.quietly(warm, "Compiling the planner failed")
+    with processes.beside([str(PYTHON), *WARM], "Compiling the planner"):
+        yield
     stamp.write_text(state)
 
 

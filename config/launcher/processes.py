@@ -7,14 +7,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any, NoReturn
 
 from config.launcher import guard
-from config.launcher.console import Refused
+from config.launcher.console import Refused, step
 
 ROOT = Path(__file__).resolve().parents[2]
 PR_SET_PDEATHSIG = 1
@@ -94,19 +94,37 @@ class Processes:
 
     def quietly(
         self, command: Sequence[str], failed: str, *, env: Mapping[str, str] | None = None
-    ) -> str:
-        """Run a command and return its output, which is shown only if the command fails."""
+    ) -> None:
+        """Run a command to its end; its output is shown only if it fails."""
+        with self._quiet(command, env) as finish:
+            finish(failed)
+
+    @contextmanager
+    def beside(self, command: Sequence[str], name: str) -> Iterator[None]:
+        """Run a command while the block runs, then wait for its end as a step of that name."""
+        with self._quiet(command, None) as finish:
+            yield
+            with step(name):
+                finish(f"{name} failed")
+
+    @contextmanager
+    def _quiet(
+        self, command: Sequence[str], env: Mapping[str, str] | None
+    ) -> Iterator[Callable[[str], None]]:
+        """Start a command, and end it with the block; what is given waits, and may refuse."""
         with tempfile.TemporaryFile() as output:
             child = self.start(command, env=env, stdout=output, stderr=subprocess.STDOUT)
+
+            def finish(failed: str) -> None:
+                if code := child.wait():
+                    output.seek(0)
+                    text = output.read().decode(errors="replace").rstrip()
+                    raise Refused(f"{failed} (exit code {code}):\n{text}")
+
             try:
-                code = child.wait()
+                yield finish
             finally:
                 self.stop([child])
-            output.seek(0)
-            text = output.read().decode(errors="replace")
-        if code:
-            raise Refused(f"{failed} (exit code {code}):\n{text.rstrip()}")
-        return text
 
     def stop(self, children: Iterable[subprocess.Popen[bytes]], grace: float = 10.0) -> None:
         """End the children and their whole groups; who doesn't stop within `grace` s is killed."""

@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from functools import partial
 from typing import IO
 
 from config.launcher import environment
@@ -21,6 +22,7 @@ START_SECONDS = 60
 # An idle Celery worker takes 6 s to stop by itself. A killed one does no harm: what it was at
 # rolls back, and stands in the database as due.
 STOP_SECONDS = 3.0
+MANAGE = [str(PYTHON), str(ROOT / "manage.py")]
 WORKER = ["-m", "celery", "-A", "config.worker", "--quiet"]
 
 
@@ -30,16 +32,18 @@ def run(processes: Processes, options: argparse.Namespace) -> int:
     port = options.port or _port_of_environment()
     if serving:
         _refuse_taken(port)
-    environment.prepare(processes)
-    manage = [str(PYTHON), str(ROOT / "manage.py")]
-    with step("Bringing the database up to date"):
-        migrate = [*manage, "migrate", "--no-input", "--verbosity", "0"]
-        processes.quietly(migrate, "The database could not be brought up to date")
+    environment.prepare(processes, meanwhile=partial(_migrate, processes))
     if options.command == "demo":
-        code = processes.run([*manage, "demo"])
+        code = processes.run([*MANAGE, "demo"])
         if code:
             raise Refused(f"the demo ended with exit code {code}; see above.")
     return _Services(processes, port).serve() if serving else 0
+
+
+def _migrate(processes: Processes) -> None:
+    with step("Bringing the database up to date"):
+        migrate = [*MANAGE, "migrate", "--no-input", "--verbosity", "0"]
+        processes.quietly(migrate, "The database could not be brought up to date")
 
 
 def commands(port: int) -> dict[str, list[str]]:

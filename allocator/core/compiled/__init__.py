@@ -17,7 +17,13 @@ import numpy as np
 from ..validate import CannotCompile
 
 HERE = Path(__file__).parent
-OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
+ALL: dict[str, Any] = {
+    "cache": True,
+    "nogil": True,
+    "error_model": "numpy",
+    "no_cfunc_wrapper": True,
+}
+INNER = ALL | {"no_cpython_wrapper": True}
 F = TypeVar("F", bound=Callable[..., object])
 
 
@@ -62,7 +68,7 @@ setattr(numba.config, "CACHE_DIR", str(FOLDER))  # noqa: B010  numba's own are m
 
 def compiled(function: F) -> F:
     """Compile at first use, keep it on disk; the GIL is free while it runs."""
-    return cast(F, numba.njit(**OPTIONS, no_cfunc_wrapper=True)(function))
+    return cast(F, numba.njit(**ALL)(function))
 
 
 def inner(function: F) -> F:
@@ -70,4 +76,4 @@ def inner(function: F) -> F:
 
     Unwrapping a hundred arrays takes longer to compile than most of these functions themselves.
     """
-    return cast(F, numba.njit(**OPTIONS, no_cfunc_wrapper=True, no_cpython_wrapper=True)(function))
+    return cast(F, numba.njit(**INNER)(function))
