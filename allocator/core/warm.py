@@ -5,8 +5,6 @@ compile anything: at set-up, or when a worker starts, never in a request.
 """
 
 import fcntl
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -16,7 +14,6 @@ from .problem import BatchJob, BudgetNode, Drain, Job, Kind, Node, Problem, Real
 from .solve import solve
 from .validate import CannotCompile
 
-SEARCH = "search"  # argument of the process that compiles the search
 READY = "ready"  # a file beside compiled code: for which Python all of it is there
 
 
@@ -40,28 +37,12 @@ def warm() -> float:
     with (FOLDER / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
-            if not is_ready():
-                _compile_by_two()
             _plan_all()
             (FOLDER / READY).write_text(sys.version)
         except Exception:  # whatever a damaged file makes of itself
             _throw_away(FOLDER)
             _plan_again(FOLDER)  # what was loaded before is kept by the next process only
     return time.perf_counter() - began
-
-
-def _compile_by_two() -> None:
-    """The search in a process of its own, all else here: on two cores that takes two thirds.
-
-    What either of them leaves out, or writes over, the other or `_plan_all` makes.
-    """
-    if (os.cpu_count() or 1) < 2:
-        return
-    command = [sys.executable, "-m", "allocator.core.warm", SEARCH]
-    root = Path(__file__).parents[2]
-    with subprocess.Popen(command, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
-        for problem in (_calm(), _busy(), *_contested()):
-            len(solve(problem, iterations=0).reasons)
 
 
 def _plan_all() -> None:
@@ -176,9 +157,6 @@ def _job(
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == [SEARCH]:
-        solve(_calm(), iterations=40)
-        sys.exit()
     try:
         warm()
     except CannotCompile as error:
