@@ -23,13 +23,17 @@ SHARED = ROOT.parent / "shared"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs Chromium where there is none."""
-    if find_chromium() is not None:
-        return
+    """Skip what needs Chromium where there is none; count no lines where it would double hours.
+
+    What a slow test covers, quick ones cover too.
+    """
     skip = pytest.mark.skip(reason="no Chromium was found")
+    without = find_chromium() is None
     for item in items:
-        if item.get_closest_marker("browser"):
+        if without and item.get_closest_marker("browser"):
             item.add_marker(skip)
+        if item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.no_cover)
 
 
 @pytest.fixture(scope="session")

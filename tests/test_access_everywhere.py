@@ -25,7 +25,7 @@ from tests.pages_world import client_of
 from tests.test_access import PLACES, TABLE
 from workloads.models import Job
 
-pytestmark = [pytest.mark.django_db, pytest.mark.once]
+pytestmark = [pytest.mark.django_db, pytest.mark.once, pytest.mark.slow]
 A = Action
 NOWHERE = "orlo/science/nothing"
 REASON = {"reason": "why"}

@@ -269,6 +269,7 @@ def test_what_runs_on_a_cluster_that_is_away_is_left_as_it_is(place, monkeypatch
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.slow
 def test_calls_that_fail_at_random_lose_nothing(flaky, seed):
     place = make_institute(credits={"orlo/science/petrel": 60, "orlo/vision/tern": 30})
     flaky.dice, flaky.chance = random.Random(seed), 0.15

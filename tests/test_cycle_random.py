@@ -19,7 +19,7 @@ from tests.flaky import Flaky
 from tests.helpers import Institute, assert_reconciled, grant, make_institute
 from workloads.models import Job
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 DAYS = int(os.environ.get("RANDOM_DAYS", "4"))
 FAILING = [1001, 1006, 1010, *range(2000, 2000 + DAYS - 3)]  # the first ones found faults
 SECOND = timedelta(seconds=1)

@@ -124,7 +124,7 @@ def a_quiet_day() -> Institute:
     return place
 
 
-@pytest.mark.parametrize("hours", [5, pytest.param(72, marks=pytest.mark.once)])
+@pytest.mark.parametrize("hours", [5, pytest.param(72, marks=(pytest.mark.once, pytest.mark.slow))])
 @pytest.mark.django_db
 def test_missed_ticks_give_the_ledger_that_every_tick_would_have_given(hours):
     end = T0 + hours * HOUR

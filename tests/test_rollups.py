@@ -76,14 +76,14 @@ def test_accounts_and_figures_are_those_of_the_entries(world: World) -> None:
 
 
 def test_usage_in_any_window_is_that_of_the_charges(world: World, random: Random) -> None:
-    for start, end in windows(random, 25):
+    for start, end in windows(random, 15):
         found = reports.usage_window(start=start, end=end, now=end)
         assert found == by_hand.usage(start, end)
 
 
 def test_what_was_settled_between_any_instants(world: World, random: Random) -> None:
     tree = Membership.load()
-    for start, end in windows(random, 12):
+    for start, end in windows(random, 5):
         borders = [to_seconds(start), to_seconds(end)]
         for path in ("orlo", "orlo/science", "orlo/vision", "orlo/science/petrel"):
             budget = world.tree[path]

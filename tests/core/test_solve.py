@@ -58,6 +58,7 @@ def assert_legal(made: Problem, result: Result) -> None:
         assert verdict["objective"] == pytest.approx(result.objective)
 
 
+@pytest.mark.slow
 @settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.randoms(use_true_random=False))
 def test_every_plan_is_legal_and_repeatable(rng: Random) -> None:
