@@ -13,15 +13,15 @@ figure of the whole is that of the programs, the budgets right below the organis
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Sum
 from django.db.models.functions import Least
 
 from allocator import refusals
-from allocator.models import Delivery
+from allocator.models import Delivery, DeliveryDay
 from budgets import shares
 from budgets.models import Budget
 from clusters import services as clusters
@@ -29,6 +29,8 @@ from ledger.segments import Segment
 from workloads.models import Job, Run
 
 Key = tuple[int, int]  # budget, pool
+DAY = timedelta(days=1)
+MOST_AT_ONCE = 31  # days summed by one tick; what is left comes with the next ones
 OWED = Least(F("entitled_gpu_seconds"), F("demand_gpu_seconds"))
 GOT = Least(F("funded_gpu_seconds"), OWED)
 
@@ -49,6 +51,7 @@ class Delivered:
 
 def record(*, start: datetime, end: datetime, segments: Iterable[Segment]) -> None:
     """Write a closed timestep's rows; a budget that wanted nothing in a pool has none there."""
+    sum_days(before=start)
     entitled = _entitled(start, end)
     funded: dict[Key, int] = defaultdict(int)
     for segment in segments:
@@ -77,11 +80,15 @@ def record(*, start: datetime, end: datetime, segments: Iterable[Segment]) -> No
 def summary(*, start: datetime, end: datetime) -> dict[int, Delivered]:
     """Owed and delivered of every budget over the timesteps that start in [start, end).
 
-    Each at its own level; the organisation's is that of its programs.
+    Each at its own level; the organisation's is that of its programs. Whole days are read from
+    their sums, so that it takes no longer over a year.
     """
-    rows = Delivery.objects.filter(timestep__gte=start, timestep__lt=end).order_by()
-    sums = rows.values_list("budget_id").annotate(owed=Sum(OWED), got=Sum(GOT))
-    found = {budget: Delivered(owed, got) for budget, owed, got in sums}
+    owed, got = defaultdict[int, int](int), defaultdict[int, int](int)
+    for rows in _sums(start, end):
+        for budget, more_owed, more_got in rows:
+            owed[budget] += more_owed
+            got[budget] += more_got
+    found = {budget: Delivered(owed[budget], got[budget]) for budget in owed}
     whole: dict[int, list[Delivered]] = defaultdict(list)
     programs = Budget.objects.filter(parent__isnull=False, parent__parent=None)
     for program, root in programs.values_list("pk", "parent_id"):
@@ -94,6 +101,51 @@ def summary(*, start: datetime, end: datetime) -> dict[int, Delivered]:
         )
         for root, parts in whole.items()
     }
+
+
+def _sums(start: datetime, end: datetime) -> Iterator[Iterable[tuple[int, int, int]]]:
+    """Rows of (budget, owed, delivered): of the days inside that are summed, and of the rest."""
+    first = _midnight(start)
+    first += DAY if first < start else timedelta(0)
+    until = min(_midnight(end), _summed_until())
+    if first >= until:
+        yield _by_budget(start, end)
+        return
+    yield _by_budget(start, first)
+    days = DeliveryDay.objects.filter(day__gte=first, day__lt=until).order_by()
+    yield days.values_list("budget_id").annotate(
+        Sum("owed_gpu_seconds"), Sum("delivered_gpu_seconds")
+    )
+    yield _by_budget(until, end)
+
+
+def _by_budget(start: datetime, end: datetime) -> QuerySet[Delivery, tuple[int, int, int]]:
+    rows = Delivery.objects.filter(timestep__gte=start, timestep__lt=end).order_by()
+    return rows.values_list("budget_id").annotate(owed=Sum(OWED), got=Sum(GOT))
+
+
+def sum_days(*, before: datetime) -> None:
+    """Sum the UTC days that are over at an instant and aren't summed yet, a month at most."""
+    over = Delivery.objects.filter(timestep__lt=_midnight(before)).order_by("timestep")
+    for _ in range(MOST_AT_ONCE):
+        left = over.filter(timestep__gte=_summed_until())
+        next_one = left.values_list("timestep", flat=True).first()
+        if next_one is None:
+            return
+        day = _midnight(next_one)
+        DeliveryDay.objects.bulk_create(
+            DeliveryDay(day=day, budget_id=budget, owed_gpu_seconds=owed, delivered_gpu_seconds=got)
+            for budget, owed, got in _by_budget(day, day + DAY)
+        )
+
+
+def _summed_until() -> datetime:
+    last = DeliveryDay.objects.order_by("-day").values_list("day", flat=True).first()
+    return datetime.min.replace(tzinfo=UTC) if last is None else last + DAY
+
+
+def _midnight(at: datetime) -> datetime:
+    return at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def of_programs(rows: QuerySet[Delivery]) -> QuerySet[Delivery]:

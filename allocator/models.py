@@ -141,3 +141,26 @@ class Delivery(models.Model):
 
     def __str__(self) -> str:
         return f"{self.budget_id} in {self.timestep}"
+
+
+class DeliveryDay(models.Model):
+    """What a budget was owed and what was delivered on one whole UTC day, in GPU-seconds.
+
+    Sums of Delivery, so that a report over a quarter reads days, not timesteps. A day is summed
+    when the first timestep of a later one is closed; of days before the last of these rows, those
+    without a row had nothing owed.
+    """
+
+    day = models.DateTimeField()  # its midnight
+    budget = models.ForeignKey(Budget, on_delete=models.PROTECT, related_name="+")
+    owed_gpu_seconds = models.BigIntegerField()
+    delivered_gpu_seconds = models.BigIntegerField()
+
+    class Meta:
+        ordering = ("day", "budget_id")
+        constraints = (
+            models.UniqueConstraint(fields=["day", "budget"], name="one_delivery_per_day"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.budget_id} on {self.day:%Y-%m-%d}"

@@ -147,7 +147,7 @@ def module_rows(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]
     Not for tests with real transactions, nor for those of an empty database.
     """
     with django_db_blocker.unblock():
-        block = transaction.atomic()
+        block: Any = transaction.atomic()
         block._from_testcase = True  # durable blocks inside are as good as outermost
         with block:
             yield
