@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from django.db.models import Exists, F, OuterRef, Q, QuerySet, Sum
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery, Sum
 from django.db.models.functions import Least
 
 from allocator import refusals
@@ -112,11 +112,20 @@ def _sums(start: datetime, end: datetime) -> Iterator[Iterable[tuple[int, int, i
         yield _by_budget(start, end)
         return
     yield _by_budget(start, first)
-    days = DeliveryDay.objects.filter(day__gte=first, day__lt=until).order_by()
-    yield days.values_list("budget_id").annotate(
-        Sum("owed_gpu_seconds"), Sum("delivered_gpu_seconds")
-    )
+    before = _totals(first)
+    for budget, (owed, got) in _totals(until).items():
+        owed_before, got_before = before.get(budget, (0, 0))
+        if owed > owed_before:
+            yield [(budget, owed - owed_before, got - got_before)]
     yield _by_budget(until, end)
+
+
+def _totals(until: datetime) -> dict[int, tuple[int, int]]:
+    """Every budget's (owed, delivered) of the summed days before an instant."""
+    days = DeliveryDay.objects.order_by("-day").values("day")
+    rows = DeliveryDay.objects.filter(day=Subquery(days.filter(day__lt=until)[:1])).order_by()
+    found = rows.values_list("budget_id", "owed_gpu_seconds", "delivered_gpu_seconds")
+    return {budget: (owed, got) for budget, owed, got in found}
 
 
 def _by_budget(start: datetime, end: datetime) -> QuerySet[Delivery, tuple[int, int, int]]:
@@ -133,9 +142,13 @@ def sum_days(*, before: datetime) -> None:
         if next_one is None:
             return
         day = _midnight(next_one)
+        totals = _totals(day)
+        for budget, owed, got in _by_budget(day, day + DAY):
+            owed_before, got_before = totals.get(budget, (0, 0))
+            totals[budget] = (owed_before + owed, got_before + got)
         DeliveryDay.objects.bulk_create(
             DeliveryDay(day=day, budget_id=budget, owed_gpu_seconds=owed, delivered_gpu_seconds=got)
-            for budget, owed, got in _by_budget(day, day + DAY)
+            for budget, (owed, got) in totals.items()
         )
 
 

@@ -144,11 +144,12 @@ class Delivery(models.Model):
 
 
 class DeliveryDay(models.Model):
-    """What a budget was owed and what was delivered on one whole UTC day, in GPU-seconds.
+    """What a budget was owed and what was delivered up to the end of a UTC day, in GPU-seconds.
 
-    Sums of Delivery, so that a report over a quarter reads days, not timesteps. A day is summed
-    when the first timestep of a later one is closed; of days before the last of these rows, those
-    without a row had nothing owed.
+    Running totals of Delivery: an interval is the difference of two days, so that a report over a
+    year reads no more than one over a week. A day is added when the first timestep of a later one
+    is closed; one on which nothing was asked for has no rows, and the totals of the day before
+    hold.
     """
 
     day = models.DateTimeField()  # its midnight
@@ -163,4 +164,4 @@ class DeliveryDay(models.Model):
         )
 
     def __str__(self) -> str:
-        return f"{self.budget_id} on {self.day:%Y-%m-%d}"
+        return f"{self.budget_id} up to {self.day:%Y-%m-%d}"

@@ -45,8 +45,9 @@ def measure(world: Any) -> list[Figure]:
 
 
 def _figures(world: Any) -> list[tuple[str, float | None, Callable[[], Any]]]:
-    from allocator import entitlements
+    from allocator import delivery, entitlements
     from allocator.pages import budget, budget_chart, tree
+    from allocator.pages import report as report_page
     from budgets import shares
     from ledger import figures, reports
 
@@ -56,6 +57,9 @@ def _figures(world: Any) -> list[tuple[str, float | None, Callable[[], Any]]]:
 
     def report(of: Any) -> Any:
         return reports.burn_report(budget=of, start=period.starts_at, end=now, now=now)
+
+    def full(of: Any) -> Any:
+        return report_page.page(world.user, budget=of, given={}, now=now)
 
     def page(of: Any) -> Any:
         return budget.page(world.user, path=of.path, now=now)
@@ -73,6 +77,13 @@ def _figures(world: Any) -> list[tuple[str, float | None, Callable[[], Any]]]:
         ),
         ("burn report, root", 0.2, lambda: report(world.root)),
         ("burn report, leaf", 0.2, lambda: report(leaf)),
+        ("report page, root", 0.2, lambda: full(world.root)),
+        ("report page, leaf", 0.2, lambda: full(leaf)),
+        (
+            "delivered of owed, the year",
+            None,
+            lambda: delivery.summary(start=period.starts_at, end=now),
+        ),
         ("burn by day, root", 0.2, lambda: _days(world, world.root)),
         ("burn-down, root", 0.2, lambda: budget_chart.burndown(world.user, path="orlo", now=now)),
         ("burn page, root", 0.2, lambda: page(world.root)),

@@ -14,6 +14,8 @@ from random import Random
 from django.contrib.auth.models import User
 from django.db import transaction
 
+from allocator import delivery
+from allocator.models import Delivery
 from budgets.change_sets import approve, write_set
 from budgets.models import WHOLE, Budget, Period
 from budgets.vectors import vector_from
@@ -32,6 +34,7 @@ RUN_STEPS = 48  # how long a run of the year lasts
 RATE = 1000
 GPUS, LIVE_RUNS, LIVE_GPUS = 8, 2000, 4096
 PROGRAMS = 20
+OWED = 60  # leaves that want something in a timestep
 CREDIT = 3_600_000
 Progress = Callable[[str], None]
 
@@ -62,6 +65,7 @@ def build(*, charges: int, budgets: int, seed: int, progress: Progress) -> World
     )
     _grant(world, charges)
     _year(world, charges, random, progress)
+    _deliveries(world, random, progress)
     _full_fleet(world, progress)
     return world
 
@@ -226,6 +230,28 @@ def _entry(world: World, run: Run, kind: str, at: datetime, amount: int, **field
         created_at=at,
         **fields,
     )
+
+
+def _deliveries(world: World, random: Random, progress: Progress) -> None:
+    """What some leaves, all programs and the whole were owed and got, timestep by timestep."""
+    owed = GPUS * int(STEP.total_seconds())
+    above = [world.root, *Budget.objects.filter(parent=world.root)]
+    for day in range((LIVE - START).days):
+        first = START + timedelta(days=day)
+        Delivery.objects.bulk_create(
+            Delivery(
+                timestep=first + number * STEP,
+                budget=budget,
+                pool=world.pool,
+                entitled_gpu_seconds=owed,
+                demand_gpu_seconds=random.randrange(2 * owed),
+                funded_gpu_seconds=random.randrange(2 * owed),
+            )
+            for number in range(RUN_STEPS)
+            for budget in (*above, *random.sample(world.leaves, min(OWED, len(world.leaves))))
+        )
+        delivery.sum_days(before=first + timedelta(days=1))
+    progress("delivered of owed")
 
 
 def _full_fleet(world: World, progress: Progress) -> None:

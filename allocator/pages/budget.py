@@ -7,7 +7,7 @@ from itertools import dropwhile
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from allocator.pages import burning, changes, fairness, planning, requests, tree
+from allocator.pages import burning, changes, fairness, planning, requests, transfers, tree
 from allocator.pages.burning import Burn
 from allocator.pages.changes import Change
 from allocator.pages.fairness import Fairness
@@ -96,6 +96,7 @@ class Page:
     can_propose: bool
     can_submit: bool
     can_ask: bool
+    can_transfer: bool
     asked: list[requests.Row]
     effective: int | None
     planned_mgpus: int | None  # to be left now
@@ -164,6 +165,7 @@ def page(user: Person, *, path: str, now: datetime, sort: str = "") -> Page:
         can_propose=bool(node and node.children) and held.can(Action.PROPOSE_SHARES, path),
         can_submit=bool(node and node.is_leaf) and held.can(Action.SUBMIT, path),
         can_ask=bool(node) and _asks(held, budget),
+        can_transfer=period is not None and transfers.may_transfer(held, node, nodes),
         asked=requests.open_for(user, budget=budget, now=now),
         effective=int(node.effective * WHOLE) if node else None,
         planned_mgpus=_planned(budget, period, now),

@@ -9,8 +9,8 @@ from django.http import Http404
 
 from allocator.pages import changes
 from allocator.pages.changes import Change
-from allocator.pages.effects import Effect, effects, of_parent
-from budgets import hues, periods
+from allocator.pages.effects import SURE, Effect, effects, of_parent, period_of
+from budgets import hues
 from budgets import shares as reads
 from budgets.access import NOT_HERE, Action, Person, get_budget_or_404, standing, visible_q
 from budgets.hues import Hue
@@ -76,15 +76,26 @@ class Page:
     totals: list[Total]
     data: dict[str, Any]
     effects: list[Effect]
-    worth: list[tuple[str, int]]
+    worth: list[tuple[str, int | None]]
     kept: list[Effect]
     gains: Effect | None
     loses: Effect | None
     closest: Effect | None
     period: Period | None
     at: datetime
+    is_later: bool  # than now: the change is to take effect on a date
     scheduled: bool
     earlier: list[Change]
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the period has yet to start: its grants are planned, and nothing is spent."""
+        return self.period is not None and self.period.status in SURE
+
+    @property
+    def counts_from(self) -> datetime:
+        """From when on the change counts in the period."""
+        return max(self.at, self.period.starts_at) if self.period else self.at
 
     @property
     def ends_on(self) -> datetime | None:
@@ -132,8 +143,8 @@ def proposal(found: Subject, *, pk: str) -> Vector | None:
 
 def page(found: Subject, *, vector: Vector, effective_at: datetime | None, now: datetime) -> Page:
     """Return the editor's facts for the vector that is being typed."""
-    period = periods.active(now)
     at = max(now, effective_at or now)
+    period = period_of(at=at, now=now)
     all_effects = effects(parent=found.parent, vector=vector, period=period, at=at, now=now)
     worth = of_parent(parent=found.parent, period=period, at=at)
     changed = [one for one in all_effects if one.change_mgpus]
@@ -143,15 +154,16 @@ def page(found: Subject, *, vector: Vector, effective_at: datetime | None, now: 
         rows=_rows(found, vector, all_effects),
         parts=_parts(found, vector),
         totals=[_total(found, vector, pool) for pool in (None, *found.single_pools)],
-        data=_data(found, worth),
+        data=_data(found, worth, period),
         effects=all_effects,
-        worth=[(pool.slug, worth.get(pool.pk, 0)) for pool in found.pools],
+        worth=[(pool.slug, _worth(pool, worth, period)) for pool in found.pools],
         kept=[one for one in all_effects if one.kept_mgpus],
         gains=max(changed, key=_change, default=None) if changed else None,
         loses=min(losing, key=_change, default=None),
         closest=min(losing, key=lambda one: one.spendable_after or 0, default=None),
         period=period,
         at=at,
+        is_later=at > now,
         scheduled=found.base is not None and found.base.effective_at > now,
         earlier=changes.history([found.parent.pk], limit=EARLIER),
     )
@@ -206,12 +218,20 @@ def _total(found: Subject, vector: Vector, pool: Pool | None) -> Total:
     return Total(pool, total, WHOLE - total, total > WHOLE)
 
 
-def _data(found: Subject, worth: Mapping[int, int]) -> dict[str, Any]:
+def _worth(pool: Pool, worth: Mapping[int, int], period: Period | None) -> int | None:
+    return None if period is None else worth.get(pool.pk, 0)
+
+
+def _data(found: Subject, worth: Mapping[int, int], period: Period | None) -> dict[str, Any]:
     """Return what static/editor.js reads: the shares now, and what 100 % is worth per pool."""
     slugs = {pool.pk: pool.slug for pool in found.pools}
     return {
         "pools": [
-            {"slug": pool.slug, "name": pool.name, "entitled_mgpus": worth.get(pool.pk, 0)}
+            {
+                "slug": pool.slug,
+                "name": pool.name,
+                "entitled_mgpus": _worth(pool, worth, period),
+            }
             for pool in found.pools
         ],
         "rows": [

@@ -7,7 +7,7 @@ from datetime import datetime
 from fractions import Fraction
 
 from allocator.pages import burning
-from budgets import shares
+from budgets import periods, shares
 from budgets.models import WHOLE, Budget, Period, PlannedCapacity
 from budgets.shares import TreeNode, Vector
 from ledger import reports
@@ -15,6 +15,8 @@ from ledger.reports import Figures
 
 DAY = 86_400
 DEEPEST = 3
+Status = Period.Status
+SURE = (Status.APPROVED, Status.PROPOSED, Status.DRAFT)  # of periods ahead, the surest first
 Trees = Mapping[int | None, Mapping[int, TreeNode]]
 
 
@@ -38,7 +40,7 @@ class Effect:
     ``entitled_gpu_seconds`` of all pools; ``change_mgpus`` is what its grant moves by. That stops
     where it would fall under what is spent or set aside, and ``kept_mgpus`` is by how much it stops
     short; ``under_burned_mgpus`` by how much it would fall under what was burned alone. Runways in
-    seconds. None: no period is running.
+    seconds. None: there is no period; what is spent and spendable, too, in one that lies ahead.
     """
 
     budget: Budget
@@ -68,6 +70,25 @@ class Effect:
     def css(self) -> str:
         """Class that indents it among what is below the parent."""
         return f"d{min(self.depth - 1, DEEPEST)}"
+
+
+def period_of(*, at: datetime, now: datetime) -> Period | None:
+    """Return the period whose grants a change from `at` on moves: the running one up to its end.
+
+    From then on it is the one ahead that `at` lies in, else the first after it; one that is
+    approved rather than a draft. None where none is there, or where none runs now.
+    """
+    running = periods.active(now)
+    if running is not None and at < running.ends_at:
+        return running
+    if at <= now:
+        return None
+    ahead = Period.objects.filter(status__in=SURE, ends_at__gt=at)
+    return min(
+        ahead,
+        key=lambda one: (max(one.starts_at, at), SURE.index(Status(one.status)), one.starts_at),
+        default=None,
+    )
 
 
 def worths(*, period: Period | None, at: datetime) -> list[Worth]:
@@ -105,11 +126,12 @@ def effects(
     pools = [None, *(one.capacity.pool_id for one in known)]
     before = shares.trees(at=at, pools=pools)
     after = shares.trees(at=at, pools=pools, instead={parent.pk: vector})
-    figures = reports.figures(period=period, now=now) if period else {}
-    rates = burning.daily_rates(period, now) if period else {}
+    begun = period is not None and period.status not in SURE
+    figures = reports.figures(period=period, now=now) if period and begun else {}
+    rates = burning.daily_rates(period, now) if period and begun else {}
     if parent.pk not in after[None]:
         return []
-    moves = _Moves(known, before, after, figures)
+    moves = _Moves(known, before, after, figures, ahead=period is not None and not begun)
     top = after[None][parent.pk].depth + 1
     below = [node for node in after[None].values() if _is_below(after[None], node, parent.pk)]
     return [moves.effect(node, node.depth - top, rates) for node in below]
@@ -121,19 +143,29 @@ def _is_below(nodes: Mapping[int, TreeNode], node: TreeNode, top: int) -> bool:
 
 
 class _Moves:
-    """The same sums as the ledger's, on trees before and after."""
+    """The same sums as the ledger's, on trees before and after.
+
+    Of a period ``ahead`` nothing is granted yet, so nothing keeps a grant from falling.
+    """
 
     def __init__(
-        self, known: list[Worth], before: Trees, after: Trees, figures: Mapping[int, Figures]
+        self,
+        known: list[Worth],
+        before: Trees,
+        after: Trees,
+        figures: Mapping[int, Figures],
+        *,
+        ahead: bool,
     ) -> None:
         self.known, self.before, self.after, self.figures = known, before, after, figures
+        self.ahead = ahead
 
     def effect(self, node: TreeNode, depth: int, rates: Mapping[int, int]) -> Effect:
         pk = node.budget.pk
         old = self.before[None].get(pk)
         mine = self.figures.get(pk)
-        money = mine is not None
-        spendable = self._spendable_after(pk) if money else None
+        money = mine is not None or self.ahead
+        spendable = self._spendable_after(pk) if mine else None
         rate = rates.get(pk, 0)
         return Effect(
             budget=node.budget,
@@ -169,7 +201,7 @@ class _Moves:
 
     def _change(self, pk: int) -> int:
         due = self._due(pk)
-        return due if due >= 0 else max(due, -max(0, self._free(pk)))
+        return due if due >= 0 or self.ahead else max(due, -max(0, self._free(pk)))
 
     def _free(self, pk: int) -> int:
         one = self.figures.get(pk)
