@@ -1,6 +1,7 @@
 """Credits given by people: grants, transfers and adjustments. Each has an author and a note."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 
 from django.contrib.auth.models import User
@@ -18,6 +19,25 @@ from ledger.models import Entry
 
 NOTE_MAX, KEY_MAX = 300, 120
 CORRECTS = "adjust:of:"  # and the id of the closed period that an adjustment is about
+
+
+class KeyTaken(LedgerError):
+    """The key was given for another decision before; nothing is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What a transfer would do to one budget, in milli-GPU-seconds: pairs of before and after.
+
+    ``moved`` is what its grant moves by: 0 for an ancestor whose reserve gives or takes. The
+    reserve is granted − Σ granted of the children.
+    """
+
+    budget_id: int
+    moved: int
+    granted: tuple[int, int]
+    spendable: tuple[int, int]
+    reserve: tuple[int, int]
 
 
 @transaction.atomic
@@ -88,10 +108,7 @@ def transfer(
     granted would fall below what it has settled, in flight and held. ``key`` as for a grant.
     """
     now = whole(now, "now")
-    if amount_mgpus <= 0:
-        raise LedgerError("A transfer needs an amount above 0: swap the budgets to reverse it.")
-    if source == target:
-        raise LedgerError(f"{source.path} can't transfer to itself: choose another budget.")
+    _refuse_a_nonsense(source, target, amount_mgpus)
     lock_ledger()
     found = accounts(period=(period := _period(now)), at=now)
     amounts = _path(found, source, target, amount_mgpus)
@@ -101,6 +118,46 @@ def transfer(
     _refuse_an_empty_reserve(found, source, amounts)
     refuse_a_fall_below_claims(found, amounts)
     return _write(Entry.Kind.TRANSFER, period, amounts, keys, author, note, now)
+
+
+def preview_transfer(
+    *, source: Budget, target: Budget, amount_mgpus: int, now: datetime
+) -> list[Side]:
+    """Return what a transfer would do to the source, the target and what is between; unwritten.
+
+    From the source up, then from the target up. Raises LedgerError where `transfer` would refuse.
+    """
+    now = whole(now, "now")
+    _refuse_a_nonsense(source, target, amount_mgpus)
+    found = accounts(period=_period(now), at=now)
+    amounts = _path(found, source, target, amount_mgpus)
+    _refuse_an_empty_reserve(found, source, amounts)
+    refuse_a_fall_below_claims(found, amounts)
+    ends = dict.fromkeys((source.pk, *amounts, target.pk))
+    return [_side(found, budget_id, amounts) for budget_id in ends]
+
+
+def _side(found: Accounts, budget_id: int, amounts: dict[int, int]) -> Side:
+    moved, granted = amounts.get(budget_id, 0), found.granted[budget_id]
+    above = found.tree.chain(budget_id, found.at)
+    below = found.tree.children(budget_id, found.at)
+    shared = sum(found.granted[child] for child in below)
+    after = min(found.free(node) + amounts.get(node, 0) for node in above)
+    given = sum(amounts.get(child, 0) for child in below)
+    return Side(
+        budget_id=budget_id,
+        moved=moved,
+        granted=(granted, granted + moved),
+        spendable=(found.spendable(budget_id), after),
+        reserve=(granted - shared, granted + moved - shared - given),
+    )
+
+
+def _refuse_a_nonsense(source: Budget, target: Budget, amount_mgpus: int) -> None:
+    if amount_mgpus <= 0:
+        raise LedgerError("A transfer needs an amount above 0: swap the budgets to reverse it.")
+    if source == target:
+        raise LedgerError(f"{source.path} can't transfer to itself: choose another budget.")
 
 
 def _path(found: Accounts, source: Budget, target: Budget, amount: int) -> dict[int, int]:
@@ -147,7 +204,7 @@ def _known(keys: list[str]) -> list[Entry] | None:
 def _same(known: list[Entry], amounts: dict[int, int], key: str) -> list[Entry]:
     """Return what an earlier call wrote; refuse a key that stood for something else."""
     if {entry.budget_id: entry.amount_mgpus for entry in known} != amounts:
-        raise LedgerError(f"The key {key!r} stands for another decision: give a new one.")
+        raise KeyTaken(f"The key {key!r} stands for another decision: give a new one.")
     return known
 
 

@@ -102,15 +102,18 @@ def close_period(
         raise LedgerError(f"{period.name} ends at {iso(period.ends_at)}: close it then.")
     lock_ledger()
     _refuse_uncharged(period)
-    if not Period.objects.filter(pk=period.pk, status=Status.ACTIVE).update(status=Status.CLOSED):
+    row = Period.objects.filter(pk=period.pk, status=Status.ACTIVE)
+    if not row.select_for_update(no_key=True).values_list("pk"):
         raise LedgerError(f"{period.name} isn't active: only an active period is closed.")
-    period.status = Status.CLOSED
     left = all_open_holds(period=period)
     jobs = Job.objects.filter(pk__in={mine.job_id for mine in left})
     budgets = dict(jobs.values_list("pk", "budget_id"))
     last = period.ends_at - SECOND
     release_all(left, budgets, f"closed:{period.pk}", at=last, now=at)
     write_statement(period=period, delivered=delivered, now=at)
+    # Last, since the database takes no entry of a closed period.
+    row.update(status=Status.CLOSED)
+    period.status = Status.CLOSED
 
 
 @transaction.atomic

@@ -1,7 +1,7 @@
 """The ledger's writers: nothing else writes an Entry."""
 
 from ledger.charges import close_timestep
-from ledger.grants import adjust, grant, transfer
+from ledger.grants import KeyTaken, Side, adjust, grant, preview_transfer, transfer
 from ledger.holds import (
     HoldResult,
     Orphan,
@@ -36,11 +36,13 @@ from ledger.segments import Segment, segments
 
 __all__ = [
     "HoldResult",
+    "KeyTaken",
     "LedgerError",
     "NotChargedYet",
     "Orphan",
     "PeriodStart",
     "Segment",
+    "Side",
     "adjust",
     "apply_change_set",
     "apply_due_change_sets",
@@ -57,6 +59,7 @@ __all__ = [
     "place_holds",
     "place_of_decision",
     "place_of_transfer",
+    "preview_transfer",
     "rebuild_rollups",
     "refund_run",
     "release_rest",

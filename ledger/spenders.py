@@ -1,7 +1,7 @@
 """Which jobs and which people cost a budget most in an interval, and all the others together."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
@@ -9,7 +9,7 @@ from operator import or_
 from typing import Any, NamedTuple
 
 from django.contrib.auth.models import User
-from django.db.models import Case, F, Q, QuerySet, Sum, When
+from django.db.models import Case, Count, F, Q, QuerySet, Sum, When
 
 from budgets.models import Budget, Period
 from ledger.burn import cut
@@ -24,6 +24,8 @@ from workloads.models import Job
 Kind = Entry.Kind
 Spell = tuple[int, int, set[int]]  # budgets below another from an instant to another
 Amounts = tuple[int, int]  # milli-GPU-seconds settled, GPU-seconds held
+Counted = tuple[int, Amounts]  # of so many jobs
+SIGNED = Case(*(When(kind=kind, then=F("amount_mgpus") * sign) for kind, sign in SETTLES.items()))
 
 
 class Whose(NamedTuple):
@@ -34,6 +36,16 @@ class Whose(NamedTuple):
 
 
 Found = dict[Whose, Amounts]
+
+
+class _Ranking(NamedTuple):
+    """The dearest jobs and people by id, how many there are in all, and what all come to."""
+
+    total: Amounts
+    jobs: list[tuple[int, Amounts]]
+    job_count: int
+    people: list[tuple[int, Counted]]
+    person_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,20 +111,14 @@ def spenders(
     Whole periods are read from sums, other intervals from entries.
     """
     start, end = span(start, end)
-    found = _by_job(budget, start, end, whole(now, "now"))
-    total = _added(found.values())
-    jobs = {one.job: amounts for one, amounts in found.items() if one.job is not None}
-    people: dict[int, list[Amounts]] = defaultdict(list)
-    for one, amounts in found.items():
-        if one.person is not None:
-            people[one.person].append(amounts)
+    found = _ranking(budget, start, end, whole(now, "now"), limit)
     return Spenders(
-        jobs=tuple(_jobs(jobs, limit)),
-        people=tuple(_people(people, limit)),
-        job_count=len(jobs),
-        person_count=len(people),
-        settled_mgpus=total[0],
-        gpu_seconds=total[1],
+        jobs=tuple(_jobs(found.jobs)),
+        people=tuple(_people(found.people)),
+        job_count=found.job_count,
+        person_count=found.person_count,
+        settled_mgpus=found.total[0],
+        gpu_seconds=found.total[1],
     )
 
 
@@ -123,18 +129,51 @@ def _added(rows: Iterable[Amounts]) -> Amounts:
     return settled, held
 
 
-def _by_job(budget: Budget, start: datetime, end: datetime, now: datetime) -> Found:
-    """Return what each job settled and held, and what names no job."""
+def _ranking(budget: Budget, start: datetime, end: datetime, now: datetime, limit: int) -> _Ranking:
     tree = Membership.load()
     spells = tree.below(budget.pk, to_seconds(start), to_seconds(end))
     periods = _whole_periods(start, end, now)
     if periods is None or len(spells) > 1:
-        return _from_entries(spells, start, end)
+        return _ranked(_from_entries(spells, start, end), limit)
     ids = spells[0][2] if spells else set()
     sums = JobRollup.objects.filter(period__in=periods, kind__in=SETTLES).order_by()
     mine = sums if len(ids) == len(list(tree)) else sums.filter(budget_id__in=ids)
     jobless = Entry.objects.filter(period__in=periods, job=None, kind__in=CORRECTIONS)
-    return _grouped(mine) | _grouped(jobless.filter(budget_id__in=ids))
+    return _ranked_sums(mine, jobless.filter(budget_id__in=ids).order_by(), limit)
+
+
+def _ranked_sums(sums: QuerySet[JobRollup], jobless: QuerySet[Entry], limit: int) -> _Ranking:
+    """Let the database rank: a year has more jobs than anybody will read."""
+    by_job = sums.values_list("job_id").annotate(a=Sum(SIGNED), b=Sum("gpu_seconds"))
+    whose = sums.values_list("job__submitted_by_id")
+    by_person = whose.annotate(
+        count=Count("job_id", distinct=True), a=Sum(SIGNED), b=Sum("gpu_seconds")
+    )
+    people = {pk: (count, (settled, held)) for pk, count, settled, held in by_person}
+    rest = jobless.aggregate(a=Sum(SIGNED), b=Sum("gpu_seconds"))
+    return _Ranking(
+        total=_added([*(one for _, one in people.values()), (rest["a"] or 0, rest["b"] or 0)]),
+        jobs=[(pk, (a, b)) for pk, a, b in by_job.order_by("-a", "-b", "job_id")[:limit]],
+        job_count=sum(count for count, _ in people.values()),
+        people=_dearest(people, limit),
+        person_count=len(people),
+    )
+
+
+def _ranked(found: Found, limit: int) -> _Ranking:
+    jobs = {one.job: (1, amounts) for one, amounts in found.items() if one.job is not None}
+    people: dict[int, Counted] = defaultdict(lambda: (0, (0, 0)))
+    for one, amounts in found.items():
+        if one.person is not None:
+            count, known = people[one.person]
+            people[one.person] = (count + 1, _added((known, amounts)))
+    return _Ranking(
+        total=_added(found.values()),
+        jobs=[(pk, amounts) for pk, (_, amounts) in _dearest(jobs, limit)],
+        job_count=len(jobs),
+        people=_dearest(people, limit),
+        person_count=len(people),
+    )
 
 
 def _whole_periods(start: datetime, end: datetime, now: datetime) -> list[Period] | None:
@@ -148,9 +187,8 @@ def _whole_periods(start: datetime, end: datetime, now: datetime) -> list[Period
 
 
 def _grouped(rows: QuerySet[Any]) -> Found:
-    signed = Case(*(When(kind=k, then=F("amount_mgpus") * sign) for k, sign in SETTLES.items()))
     whose = rows.order_by().values_list("job_id", "job__submitted_by_id")
-    totals = whose.annotate(a=Sum(signed), b=Sum("gpu_seconds"))
+    totals = whose.annotate(a=Sum(SIGNED), b=Sum("gpu_seconds"))
     return {Whose(job, person): (settled, held) for job, person, settled, held in totals}
 
 
@@ -190,27 +228,23 @@ def _timesteps(start: datetime, end: datetime) -> QuerySet[ClosedTimestep, datet
     return near.order_by().values_list("start", flat=True)
 
 
-def _dearest(amounts: dict[int, Amounts], limit: int) -> list[int]:
-    ranked = sorted(amounts, key=lambda pk: (-amounts[pk][0], -amounts[pk][1], pk))
+def _dearest(amounts: Mapping[int, Counted], limit: int) -> list[tuple[int, Counted]]:
+    ranked = sorted(amounts.items(), key=lambda one: (-one[1][1][0], -one[1][1][1], one[0]))
     return ranked[:limit]
 
 
-def _jobs(jobs: dict[int, Amounts], limit: int) -> Iterable[JobSpent]:
-    dearest = _dearest(jobs, limit)
-    rows = Job.objects.select_related("budget", "submitted_by").in_bulk(dearest)
-    for pk in dearest:
+def _jobs(dearest: Sequence[tuple[int, Amounts]]) -> Iterable[JobSpent]:
+    rows = Job.objects.select_related("budget", "submitted_by").in_bulk([pk for pk, _ in dearest])
+    for pk, amounts in dearest:
         job = rows[pk]
-        names = (job.name, job.kind, job.budget.path, _name(job.submitted_by))
-        yield JobSpent(pk, *names, *jobs[pk])
+        yield JobSpent(pk, job.name, job.kind, job.budget.path, _name(job.submitted_by), *amounts)
 
 
-def _people(people: dict[int, list[Amounts]], limit: int) -> Iterable[PersonSpent]:
-    totals = {pk: _added(rows) for pk, rows in people.items()}
-    dearest = _dearest(totals, limit)
-    users = User.objects.in_bulk(dearest)
-    for pk in dearest:
+def _people(dearest: Sequence[tuple[int, Counted]]) -> Iterable[PersonSpent]:
+    users = User.objects.in_bulk([pk for pk, _ in dearest])
+    for pk, (count, amounts) in dearest:
         user = users[pk]
-        yield PersonSpent(user.username, _name(user), len(people[pk]), *totals[pk])
+        yield PersonSpent(user.username, _name(user), count, *amounts)
 
 
 def _name(user: User) -> str:
