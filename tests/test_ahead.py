@@ -15,7 +15,7 @@ from tests.factories import T0
 from tests.helpers import assert_invariants, assert_reconciled, make_institute
 from workloads.models import Run
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.once]
 HOUR = 3600
 
 

@@ -11,7 +11,7 @@ from rest_framework.test import APIClient
 from tests import factories as make
 from workloads.models import Job
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.once]
 PETREL = "orlo/science/petrel"
 GOOD = {"budget": PETREL, "name": "train", "kind": "training", "gpus": 8}
 SERVICE = {"kind": "realtime", "gpus": None, "profile": [4] * 24, "swap_cap": 4}

@@ -16,7 +16,7 @@ from ledger import services as ledger
 from tests import factories as make
 from workloads.models import Job
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 PETREL = "orlo/science/petrel"
 ROOT = Path(__file__).parents[1]
 

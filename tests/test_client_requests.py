@@ -10,7 +10,7 @@ from ledger import services as ledger
 from tests import factories as make
 from tests.ledger_world import CREDIT
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 PETREL, SCIENCE = "orlo/science/petrel", "orlo/science"
 
 

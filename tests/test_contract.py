@@ -17,7 +17,7 @@ from workloads.services import Block
 
 MINUTE = timedelta(minutes=1)
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.once]
 
 
 @pytest.fixture

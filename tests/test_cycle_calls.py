@@ -17,7 +17,7 @@ from tests.factories import HOUR, T0, TIMESTEP, make_cluster, make_nodes, make_p
 from tests.helpers import Institute, make_institute
 from workloads.models import Job, Run
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.once]
 MINUTE = timedelta(minutes=1)
 Breaks = Callable[..., Any]
 

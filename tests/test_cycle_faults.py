@@ -20,7 +20,7 @@ from tests.flaky import Flaky
 from tests.helpers import Institute, make_institute
 from workloads.models import Holding, Job, Run
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.once]
 MINUTE = timedelta(minutes=1)
 
 

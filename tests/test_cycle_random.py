@@ -20,7 +20,7 @@ from tests.helpers import Institute, assert_reconciled, grant, make_institute
 from workloads.models import Job
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
-DAYS = int(os.environ.get("RANDOM_DAYS", "4"))
+DAYS = int(os.environ.get("RANDOM_DAYS", "3"))
 FAILING = [1001, 1006, 1010, *range(2000, 2000 + DAYS - 3)]  # the first ones found faults
 SECOND = timedelta(seconds=1)
 PAUSES = (0, 1, 47, 300, 900, 1800, 1800, 3600, 12_000)  # seconds between cycles

@@ -12,7 +12,7 @@ from tests.factories import HOUR, T0, TIMESTEP, make_nodes, make_pool
 from tests.helpers import CREDIT, PLENTY, Institute, arrival, grant, make_institute
 from workloads.models import Holding, Job
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.once]
 MINUTE = timedelta(minutes=1)
 
 

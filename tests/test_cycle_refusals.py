@@ -21,7 +21,7 @@ from tests.helpers import Institute, make_institute
 from tests.pages_world import client_of, number_of, text_of
 from workloads.models import Job, JobEvent, Run
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.once]
 MINUTE, SECOND = timedelta(minutes=1), timedelta(seconds=1)
 
 

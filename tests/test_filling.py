@@ -8,7 +8,7 @@ from tests.factories import HOUR, T0, TIMESTEP
 from tests.helpers import Institute, make_institute
 from workloads.models import Job
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.once]
 SOON = T0 + timedelta(minutes=1)
 
 

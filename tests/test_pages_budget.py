@@ -19,6 +19,8 @@ from ledger.instants import from_seconds, to_seconds
 from tests import factories as make
 from tests.pages_world import HOUR, T0, at, cells, client_of, granted, queries, ran, text_of
 
+pytestmark = pytest.mark.once
+
 NOW = T0 + timedelta(days=10)
 CREDIT = 3_600_000
 PETREL = "/budgets/orlo/science/petrel"

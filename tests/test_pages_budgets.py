@@ -10,6 +10,8 @@ from ledger import reports
 from tests import factories as make
 from tests.pages_world import HOUR, T0, at, cells, client_of, closed, granted, queries, ran, text_of
 
+pytestmark = pytest.mark.once
+
 NOW = T0 + timedelta(days=10)
 
 

@@ -17,6 +17,8 @@ from ledger.models import Entry
 from tests import factories as make
 from tests.pages_world import HOUR, T0, at, cells, client_of, closed, granted, queries, ran, text_of
 
+pytestmark = pytest.mark.once
+
 NOW = T0 + timedelta(days=10)
 URL = "/budgets/orlo/shares"
 

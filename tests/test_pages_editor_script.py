@@ -7,6 +7,8 @@ import pytest
 from budgets import shares as reads
 from tests.pages_world import T0, at, granted
 
+pytestmark = pytest.mark.once
+
 NOW = T0 + timedelta(days=10)
 URL = "/budgets/orlo/shares"
 

@@ -15,7 +15,7 @@ from ledger import services
 from tests import factories as make
 from tests.ledger_world import CREDIT, give
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.once]
 T0, T1, HOUR = make.T0, make.T1, make.HOUR
 NOW = T0 + timedelta(days=20)
 

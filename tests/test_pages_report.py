@@ -16,6 +16,8 @@ from tests.factories import T0
 from tests.pages_world import at, cells, client_of, text_of
 from tests.test_reports_files import sheets
 
+pytestmark = pytest.mark.once
+
 MINUTE = timedelta(minutes=1)
 KINDS = ("csv", "xlsx", "report.json", "focus-1.2.csv", "focus-1.4.csv")
 API = "/api/v1/budgets/orlo/burn/"

@@ -12,7 +12,7 @@ from tests import factories as make
 from tests.ledger_world import CREDIT
 from tests.pages_world import T0, at, client_of, granted, queries, text_of
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.once]
 NOW = T0 + timedelta(days=10)
 PETREL, AUK, SCIENCE = "orlo/science/petrel", "orlo/science/auk", "orlo/science"
 ASK = f"/budgets/{PETREL}/requests"

@@ -11,6 +11,8 @@ from budgets.models import Budget
 from tests import factories as make
 from tests.pages_world import at, client_of, granted, text_of
 
+pytestmark = pytest.mark.once
+
 PAGES = ("/budgets", "/budgets/orlo", "/budgets/orlo/shares", "/search?q=orlo",
          "/budgets/orlo/burn.json", "/budgets/orlo/burn.csv")  # fmt: skip
 

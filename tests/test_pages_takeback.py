@@ -10,7 +10,7 @@ from tests.ledger_world import give
 from tests.pages_world import at, client_of, text_of
 from tests.takeback_world import DAY, NREL, QUARTER, carry_out, use
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.once]
 PETREL = "/budgets/orlo/science/petrel"
 NOW = T0 + 10 * DAY
 

@@ -9,7 +9,7 @@ from tests.helpers import arrival, assert_invariants, assert_reconciled, make_in
 from workloads.models import Job, Run
 from workloads.preemptions import stopped_lately
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.once]
 MINUTE = timedelta(minutes=1)
 
 

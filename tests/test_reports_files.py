@@ -22,7 +22,7 @@ from tests.burn_world import END, odd_ledger
 from tests.factories import T0, make_shares
 from tests.ledger_world import close
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.once]
 MINUTE = timedelta(minutes=1)
 BURNED = [name for name in reports.ADDITIVE if name.startswith(("b", "p", "r", "u", "corr"))]
 NS = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"

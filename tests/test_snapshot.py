@@ -22,7 +22,7 @@ from tests.factories import (
 from tests.helpers import Institute, make_institute
 from workloads.models import Holding, Job, Run
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.once]
 MINUTE = timedelta(minutes=1)
 
 

@@ -16,6 +16,7 @@ DESCRIPTION = """\
   ./run setup           only prepare .venv
   ./run serve           prepare, then serve the database as it is (no demo is loaded)
   ./run test [ARGS]     the whole suite, on SQLite and on PostgreSQL; ARGS go to pytest
+  ./run coverage        the suite on SQLite, and which lines of domain and core it covers
   ./run check           ruff, mypy, migrations, deployment settings, layers
   ./run bench [ARGS]    what plans are worth beside simpler planners', and their time
   ./run manage ARGS     a management command, such as: ./run manage reconcile
@@ -53,6 +54,9 @@ def _dispatch(processes: Processes, options: argparse.Namespace, rest: list[str]
         case "test":
             environment.prepare(processes, dev=True)
             return testing.test(processes, rest)
+        case "coverage":
+            environment.prepare(processes, dev=True)
+            return testing.coverage(processes)
         case "check":
             environment.prepare(processes, dev=True)
             return checks.check(processes)
@@ -73,7 +77,7 @@ def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    names = ("demo", "setup", "serve", "test", "check", "bench", "manage")
+    names = ("demo", "setup", "serve", "test", "coverage", "check", "bench", "manage")
     parser.add_argument("command", nargs="?", choices=names, default="demo", help=argparse.SUPPRESS)
     parser.add_argument("--port", type=_port, help="port of the web pages (default: 8000)")
     parser.add_argument("--no-serve", action="store_true", help="end after the demo's report")
