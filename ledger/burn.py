@@ -88,20 +88,26 @@ class Settled(NamedTuple):
 
 
 def burn_by_day(
-    *, budget: Budget, start: datetime, end: datetime, zone: tzinfo = UTC
+    *,
+    budget: Budget,
+    start: datetime,
+    end: datetime,
+    zone: tzinfo = UTC,
+    tree: Membership | None = None,
 ) -> list[DayBurn]:
     """Return a row for each day of a time zone that [start, end) touches, in order.
 
     A day runs from midnight to midnight on that zone's clocks, so it may last 23 or 25 hours.
     A charge over midnight is split by whole seconds; refunds and adjustments count on the day they
-    were written. What stood below the budget when it ran counts.
+    were written. What stood below the budget when it ran counts. ``tree``: who stood under whom,
+    where it is loaded already.
     """
     start, end = span(start, end)
     days = list(_days(start, end, zone))
     edges = [first for _, first in days]
     totals = [Spent() for _ in days]
     if days:
-        tree = Membership.load()
+        tree = tree or Membership.load()
         borders = [*edges, to_seconds(end)]
         for piece in settled_by_time(borders, tree=tree, below=budget, zone=zone):
             totals[bisect_right(edges, piece.start) - 1].add(piece.spent)

@@ -111,19 +111,21 @@ def burn_report(
     now: datetime,
     by: str = "child",
     delivered: Mapping[int, Delivered] | None = None,
+    tree: Membership | None = None,
 ) -> BurnReport:
     """Report what a budget's children ("child") or all leaves below it ("leaf") spent.
 
     The period is the one in which the interval ends. What a child settled while it stood
-    elsewhere is not in its row. ``delivered``: by budget id, over the same interval. Raises
-    LedgerError if no period covers the interval's end.
+    elsewhere is not in its row. ``delivered``: by budget id, over the same interval; ``tree``:
+    who stood under whom, where it is loaded already. Raises LedgerError if no period covers the
+    interval's end.
     """
     start, end = span(start, end)
     now = whole(now, "now")
     if by not in ("child", "leaf"):
         raise LedgerError(f"There is no report by {by!r}: choose child or leaf.")
     period = report_period(start, end)
-    report = _Report(budget, period, now, by, delivered or {})
+    report = _Report(budget, period, now, by, delivered or {}, tree or Membership.load())
     report.add_period()
     report.add_interval(start, end)
     report.add_rate()
@@ -167,12 +169,13 @@ class _Report:
         now: datetime,
         by: str,
         delivered: Mapping[int, Delivered],
+        tree: Membership,
     ) -> None:
         self.budget, self.period, self.by = budget, period, by
         self.delivered = delivered
         self.now = min(now, from_seconds(to_seconds(period.ends_at) - 1))
-        self.tree = Membership.load()
-        self.figures = figures(period=period, now=self.now)
+        self.tree = tree
+        self.figures = figures(period=period, now=self.now, tree=tree)
         self.plans = plans.load(period=period, at=self.now)
         self.settled: dict[int, int] = defaultdict(int)
         self.burned: dict[int, Spent] = defaultdict(Spent)

@@ -9,6 +9,7 @@ from budgets.models import Budget
 from ledger.burn import DayBurn, burn_by_day
 from ledger.burn_report import BurnReport, Delivered, burn_report
 from ledger.instants import LedgerError
+from ledger.membership import Membership
 from ledger.spenders import Spenders, spenders
 
 LONGEST = timedelta(days=3660)  # its days are listed one by one
@@ -47,13 +48,20 @@ def full_report(asked: Asked, *, delivered: Mapping[int, Delivered] | None = Non
     budget, start, end = asked.budget, asked.start, asked.end
     if end - start > LONGEST:
         raise LedgerError(f"A report is about {LONGEST.days} days at most: choose fewer.")
+    tree = Membership.load()
     burn = burn_report(
-        budget=budget, start=start, end=end, now=asked.now, by=asked.by, delivered=delivered
+        budget=budget,
+        start=start,
+        end=end,
+        now=asked.now,
+        by=asked.by,
+        delivered=delivered,
+        tree=tree,
     )
     zone = asked.zone or ZoneInfo(burn.time_zone)
     return FullReport(
         burn=burn,
         zone=str(zone),
-        days=tuple(burn_by_day(budget=budget, start=start, end=end, zone=zone)),
-        spenders=spenders(budget=budget, start=start, end=end, now=asked.now),
+        days=tuple(burn_by_day(budget=budget, start=start, end=end, zone=zone, tree=tree)),
+        spenders=spenders(budget=budget, start=start, end=end, now=asked.now, tree=tree),
     )

@@ -103,15 +103,29 @@ class Spenders:
 
 
 def spenders(
-    *, budget: Budget, start: datetime, end: datetime, now: datetime, limit: int = 10
+    *,
+    budget: Budget,
+    start: datetime,
+    end: datetime,
+    now: datetime,
+    limit: int = 10,
+    tree: Membership | None = None,
 ) -> Spenders:
     """Rank what stood below a budget in [start, end) by what it settled there.
 
     Charges over an end of the interval count by whole seconds, corrections when they were written.
-    Whole periods are read from sums, other intervals from entries.
+    Whole periods are read from sums, other intervals from entries. ``tree``: who stood under whom,
+    where it is loaded already.
     """
     start, end = span(start, end)
-    found = _ranking(budget, start, end, whole(now, "now"), limit)
+    tree = tree or Membership.load()
+    spells = tree.below(budget.pk, to_seconds(start), to_seconds(end))
+    periods = _whole_periods(start, end, whole(now, "now"))
+    if periods is None or len(spells) > 1:
+        found = _ranked(_from_entries(spells, start, end), limit)
+    else:
+        ids = spells[0][2] if spells else set()
+        found = _ranked_sums(periods, None if len(ids) == len(list(tree)) else ids, limit)
     return Spenders(
         jobs=tuple(_jobs(found.jobs)),
         people=tuple(_people(found.people)),
@@ -129,28 +143,18 @@ def _added(rows: Iterable[Amounts]) -> Amounts:
     return settled, held
 
 
-def _ranking(budget: Budget, start: datetime, end: datetime, now: datetime, limit: int) -> _Ranking:
-    tree = Membership.load()
-    spells = tree.below(budget.pk, to_seconds(start), to_seconds(end))
-    periods = _whole_periods(start, end, now)
-    if periods is None or len(spells) > 1:
-        return _ranked(_from_entries(spells, start, end), limit)
-    ids = spells[0][2] if spells else set()
-    sums = JobRollup.objects.filter(period__in=periods, kind__in=SETTLES).order_by()
-    mine = sums if len(ids) == len(list(tree)) else sums.filter(budget_id__in=ids)
-    jobless = Entry.objects.filter(period__in=periods, job=None, kind__in=CORRECTIONS)
-    return _ranked_sums(mine, jobless.filter(budget_id__in=ids).order_by(), limit)
-
-
-def _ranked_sums(sums: QuerySet[JobRollup], jobless: QuerySet[Entry], limit: int) -> _Ranking:
-    """Let the database rank: a year has more jobs than anybody will read."""
+def _ranked_sums(periods: list[Period], ids: set[int] | None, limit: int) -> _Ranking:
+    """Let the database rank: a year has more jobs than anybody will read. None: of all budgets."""
+    mine = Q() if ids is None else Q(budget_id__in=ids)
+    sums = JobRollup.objects.filter(mine, period__in=periods, kind__in=SETTLES).order_by()
+    jobless = Entry.objects.filter(mine, period__in=periods, job=None, kind__in=CORRECTIONS)
     by_job = sums.values_list("job_id").annotate(a=Sum(SIGNED), b=Sum("gpu_seconds"))
     whose = sums.values_list("job__submitted_by_id")
     by_person = whose.annotate(
         count=Count("job_id", distinct=True), a=Sum(SIGNED), b=Sum("gpu_seconds")
     )
     people = {pk: (count, (settled, held)) for pk, count, settled, held in by_person}
-    rest = jobless.aggregate(a=Sum(SIGNED), b=Sum("gpu_seconds"))
+    rest = jobless.order_by().aggregate(a=Sum(SIGNED), b=Sum("gpu_seconds"))
     return _Ranking(
         total=_added([*(one for _, one in people.values()), (rest["a"] or 0, rest["b"] or 0)]),
         jobs=[(pk, (a, b)) for pk, a, b in by_job.order_by("-a", "-b", "job_id")[:limit]],

@@ -55,9 +55,12 @@ class GpuTime:
         self.unfunded += other.unfunded
 
 
-def figures(*, period: Period, now: datetime) -> dict[int, Figures]:
-    """Return the figures of every budget by id, in a constant number of queries."""
-    tree = Membership.load()
+def figures(*, period: Period, now: datetime, tree: Membership | None = None) -> dict[int, Figures]:
+    """Return the figures of every budget by id, in a constant number of queries.
+
+    ``tree``: who stood under whom, where it is loaded already.
+    """
+    tree = tree or Membership.load()
     sums = list(period_sums(period, tree))
     found = accounts_of(sums, tree, period=period, at=whole(now, "now"))
     time = _gpu_time(sums, tree)
