@@ -97,8 +97,10 @@ def propose_period(*, period: Period) -> Period:
 def approve_period(*, period: Period) -> Period:
     """Approve a period, which then starts by itself; two may not overlap."""
     with transaction.atomic():
-        # One at a time, or two that overlap could both pass.
-        list(Period.objects.select_for_update(no_key=True).order_by("pk").values_list("pk"))
+        # One at a time, or two that overlap could both pass. Only what is undecided: a tick that
+        # writes entries locks their period, and may turn one while this would wait for another.
+        undecided = Period.objects.filter(status__in=(Status.DRAFT, Status.PROPOSED))
+        list(undecided.select_for_update(no_key=True).order_by("pk").values_list("pk"))
         if overlap := _overlaps(period):
             raise Refused("starts_at", overlap[0])
         return _move(period, to=Status.APPROVED, allowed=(Status.DRAFT, Status.PROPOSED))

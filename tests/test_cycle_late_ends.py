@@ -10,8 +10,9 @@ from budgets.models import Period
 from clusters.connectors import KINDS
 from clusters.models import PoolRate, SimulatedTask
 from ledger import reports
+from ledger import services as ledger
 from ledger.models import ClosedTimestep, Entry
-from tests.factories import HOUR, LONG_AGO, T0, TIMESTEP
+from tests.factories import HOUR, LONG_AGO, T0, TIMESTEP, make_period
 from tests.helpers import Institute, assert_reconciled, make_institute
 from tests.lagging import Lagging
 from workloads.models import Job, Run
@@ -99,14 +100,16 @@ def test_a_node_s_failure_that_is_told_late_refunds_what_lies_before_it(place, s
 def test_without_an_open_period_an_alarm_stands_until_it_is_given_back(place):
     place.submit(place.petrel, lasts=1200)
     cycles(T0, T0 + TIMESTEP, T0 + HOUR)
-    Period.objects.update(status="closed")
+    border = T0 + HOUR
+    Period.objects.update(ends_at=border)
+    ledger.close_period(period=Period.objects.get(), at=border)
     cycle.run(at=KNOWN, trigger="test")
     (alarm,) = Alarm.objects.filter(kind="late-end", cleared_at=None)
     assert "No period is active" in alarm.text
     assert total("adjust") == 0
     cycle.run(at=KNOWN + MINUTE, trigger="test")
     assert Alarm.objects.filter(kind="late-end").count() == 1
-    Period.objects.update(status="active")
+    make_period("following", starts_at=border)
     cycles(KNOWN + 2 * MINUTE)
     assert not Alarm.objects.filter(kind="late-end", cleared_at=None).exists()
     assert total("adjust") == -8 * 2400 * 1000

@@ -33,9 +33,7 @@ def an_entry(budget: Budget, period: Period, key: str, kind: str = "adjust") -> 
 
 
 @pytest.mark.parametrize("kind", Entry.Kind.values)
-def test_no_entry_of_any_kind_goes_into_a_closed_period(
-    tree: dict[str, Budget], kind: str
-) -> None:
+def test_no_entry_of_any_kind_goes_into_a_closed_period(tree: dict[str, Budget], kind: str) -> None:
     period = make_period(status="closed")
     with pytest.raises(IntegrityError, match=REFUSAL), transaction.atomic():
         write([an_entry(tree["orlo"], period, "late", kind)])

@@ -253,7 +253,7 @@ def _settled(period: Period, path: str) -> int:
 
 
 def make_forged(budget: Budget, period: Period) -> None:
-    """An entry in a closed period, which no code of ours would write."""
+    """An entry that a statement doesn't know: a period takes none while it is closed."""
     write_entry(
         kind="adjust", budget=budget, period=period, at=T0, amount_mgpus=5, key="forged",
         created_at=T0,
