@@ -24,6 +24,7 @@ from allocator.pages import conflict as conflict_page
 from allocator.pages import editor as editor_page
 from allocator.pages import periods as periods_page
 from allocator.pages import requests as requests_page
+from allocator.pages import transfers as transfers_page
 from allocator.pages import tree as tree_page
 from allocator.pages.requests import Row
 from budgets import access, periods, services
@@ -31,7 +32,14 @@ from budgets import notices as telling
 from budgets import requests as asking
 from budgets import shares as reads
 from budgets.access import get_notice_or_404
-from budgets.forms import DECISIONS, AskForm, DecisionForm, SharesForm, rebased
+from budgets.forms import (
+    DECISIONS,
+    AskForm,
+    DecisionForm,
+    SharesForm,
+    TransferForm,
+    rebased,
+)
 from budgets.forms.periods import PeriodForm
 from budgets.models import ChangeSet
 from budgets.services import Refused, StaleBase
@@ -224,6 +232,51 @@ def withdraw(request: HttpRequest, pk: int) -> HttpResponse:
     except Refused as refused:
         messages.error(request, refused.sentence)
     return redirect("request", pk=pk)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@login_required
+def transfers(request: HttpRequest, path: str) -> HttpResponse:
+    """Move credits to another budget; looked at first, moved when it is confirmed."""
+    found = transfers_page.subject(request.user, path=path, now=now())
+    posted = request.POST if request.method == "POST" else None
+    form = TransferForm(found, posted)
+    if form.is_valid() and form.confirms and _moved(request, form):
+        return redirect("budget", path=path)
+    told = {"has": transfers_page.figures(found), "moved": transfers_page.lately(found)}
+    context = _transfer(form) | told | {"nav_current": "budgets"}
+    return render(request, "budgets/transfers.html", context, status=422 if form.errors else 200)
+
+
+@require_POST
+@login_required
+def transfers_preview(request: HttpRequest, path: str) -> HttpResponse:
+    """What the transfer that is being typed would do; nothing is written."""
+    form = TransferForm(transfers_page.subject(request.user, path=path, now=now()), request.POST)
+    form.is_valid()
+    return render(request, "budgets/_transfer.html", _transfer(form) | {"live": True})
+
+
+def _moved(request: HttpRequest, form: TransferForm) -> bool:
+    """Move the credits; what is refused stands in the form."""
+    by, key = cast(User, request.user), form.cleaned_data["key"]
+    try:
+        steering.transfer(author=by, key=f"{by.pk}:{key}", now=form.found.now, **form.transfer)
+    except ledger.KeyTaken:
+        form.send_anew()
+    except ledger.LedgerError as error:
+        form.add_error("amount", str(error))
+    else:
+        messages.success(request, form.said)
+        return True
+    return False
+
+
+def _transfer(form: TransferForm) -> dict[str, object]:
+    target, amount, preview = form.target, form.amount_mgpus, None
+    if target is not None and amount is not None:
+        preview = transfers_page.preview(form.found, target=target, amount_mgpus=amount)
+    return {"page": form.found, "form": form, "preview": preview}
 
 
 @require_safe

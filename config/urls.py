@@ -95,6 +95,12 @@ pages: list[URLPattern | URLResolver] = [
     ),
     path("budgets/<path:path>/report", ledger_pages.report_page, name="report"),
     path("budgets/<path:path>/requests", budget_pages.ask, name="ask"),
+    path("budgets/<path:path>/transfers", budget_pages.transfers, name="transfers"),
+    path(
+        "budgets/<path:path>/transfers/preview",
+        budget_pages.transfers_preview,
+        name="transfers-preview",
+    ),
     path("budgets/<path:path>/plan", ledger_pages.plan, name="budget-plan"),
     path("budgets/<path:path>/exemptions", ledger_pages.ask_exemption, name="exemption-ask"),
     path("budgets/<path:path>", budget_pages.budget, name="budget"),

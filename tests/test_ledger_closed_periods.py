@@ -10,6 +10,7 @@ from django.db import IntegrityError, OperationalError, connection, transaction
 
 from budgets import periods
 from budgets.models import Budget, Period
+from budgets.refusals import Refused
 from ledger import services
 from ledger.entries import write
 from ledger.models import ClosingStatement, Entry, Rollup
@@ -199,5 +200,5 @@ def test_of_two_approvals_that_overlap_one_waits_for_the_other() -> None:
         periods.approve_period(period=one)
         waited = beside(lambda: periods.approve_period(period=other))
     assert isinstance(waited, OperationalError)
-    with pytest.raises(periods.Refused, match="other overlaps one"):
+    with pytest.raises(Refused, match="other overlaps one"):
         periods.approve_period(period=other)

@@ -12,10 +12,12 @@ from budgets.hues import Hue
 from budgets.models import Budget, Period
 from budgets.shares import TreeNode
 from clusters.models import Pool
+from ledger import reports
 from ledger import services as ledger
 from ledger.instants import to_seconds
 from ledger.models import Entry
 from ledger.rates import Rates
+from ledger.reports import Figures
 from ledger.services import LedgerError, Side
 
 LATELY = 12
@@ -52,6 +54,7 @@ class Subject:
     period: Period | None
     targets: list[Target]
     pools: list[Priced]
+    has_children: bool
     now: datetime
 
 
@@ -106,6 +109,7 @@ def subject(user: Person, *, path: str, now: datetime) -> Subject:
         period=periods.active(now),
         targets=list(_targets(held, source, nodes)),
         pools=_priced(now),
+        has_children=bool(nodes[source.pk].children),
         now=now,
     )
 
@@ -138,6 +142,12 @@ def preview(found: Subject, *, target: Budget, amount_mgpus: int) -> Preview:
     )
 
 
+def figures(found: Subject) -> Figures | None:
+    """Return what the budget has now; None without a period."""
+    period = found.period
+    return reports.figures(period=period, now=found.now).get(found.source.pk) if period else None
+
+
 def lately(found: Subject) -> list[Entry]:
     """Return what transfers brought to the budget and took from it, the newest first."""
     rows = Entry.objects.filter(budget=found.source, kind=Entry.Kind.TRANSFER)
@@ -154,7 +164,7 @@ def _targets(held: Standing, source: Budget, nodes: Mapping[int, TreeNode]) -> l
         if held.can(Action.TRANSFER, ledger.place_of_transfer(source, one).path):
             above = source.path.startswith(f"{one.path}/")
             found.append(Target(one, node.depth, above))
-    return found
+    return sorted(found, key=lambda target: target.budget.path.split("/"))
 
 
 def _priced(now: datetime) -> list[Priced]:

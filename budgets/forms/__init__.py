@@ -2,5 +2,14 @@
 
 from budgets.forms.requests import AskForm, DecisionForm
 from budgets.forms.shares import DECISIONS, SharesForm, rebased, share_name
+from budgets.forms.transfers import TransferForm
 
-__all__ = ["DECISIONS", "AskForm", "DecisionForm", "SharesForm", "rebased", "share_name"]
+__all__ = [
+    "DECISIONS",
+    "AskForm",
+    "DecisionForm",
+    "SharesForm",
+    "TransferForm",
+    "rebased",
+    "share_name",
+]

@@ -9,6 +9,7 @@ from budgets.models import WHOLE, Request
 from budgets.refusals import CREDIT
 
 INSTANT = "%Y-%m-%dT%H:%M"  # what browsers send of a datetime-local field
+HOUR = 3600
 
 
 class Percent(forms.CharField):
@@ -49,11 +50,22 @@ def amount_of(text: str, unit: str) -> int:
     """Return what was typed, in thousandths of a percent or in milli-GPU-seconds."""
     if unit == Request.Unit.PERCENT:
         return int(Percent().to_python(text) or 0)
+    return _times(text, CREDIT, _("Give credits with at most two decimals, such as 250.5."))
+
+
+def cost_of_gpu_hours(text: str, rate_per_mille: int) -> int:
+    """Return what GPU-hours that were typed cost at a rate, in milli-GPU-seconds."""
+    wrong = _("Give GPU-hours with at most two decimals, such as 250.5.")
+    return _times(text, HOUR * rate_per_mille, wrong)
+
+
+def _times(text: str, one: int, wrong: str) -> int:
+    """Return a number that was typed times what one is worth, rounded down."""
     whole, _dot, part = text.partition(".")
     digits = f"{whole}{part}"
     if not digits.isascii() or not digits.isdigit() or len(whole) > 11 or len(part) > 2:
-        raise forms.ValidationError(_("Give credits with at most two decimals, such as 250.5."))
-    return int(digits or 0) * CREDIT // 10 ** len(part)
+        raise forms.ValidationError(wrong)
+    return int(digits) * one // 10 ** len(part)
 
 
 def amount_text(amount: int, unit: str) -> str:
