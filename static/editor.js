@@ -1,11 +1,11 @@
 // Live totals of the share editor. Numbers are integer thousandths of a percent; the server has the last word.
 //
 // <form data-editor="ID of a JSON block"> reads {pools: [{slug, name, entitled_mgpus}], rows: [{slug, name, share, overrides?: {pool: share}}]}:
-// entitled_mgpus is what 100 % of the parent is worth from the date of the change to the period's end, per pool;
+// entitled_mgpus is what 100 % of the parent is worth from the date of the change to the period's end, per pool, null: not known;
 // share is the share now. Without this script the form posts the same fields and the server answers the same.
 //   input[data-share=SLUG]                       the new share, in percent       (name share.SLUG)
 //   input[data-override=SLUG][data-pool=POOL]    share in one pool, empty: as overall (name share.SLUG.POOL)
-//   data[data-worth=POOL]                        entitled_mgpus of a pool from another date on; the server swaps it in
+//   data[data-worth=POOL]                        entitled_mgpus of a pool from another date on, empty: not known; the server swaps it in
 //   [data-delta=SLUG] [data-entitled=SLUG] [data-change=SLUG]     filled in per row
 //   [data-total] [data-rest], with =POOL for a pool               totals and reserve
 //   [data-over] > span                           the sentence that names the row that binds; hidden while all fits.
@@ -17,12 +17,12 @@
   const form = document.querySelector('form[data-editor]'); if (!form) return;
   const data = JSON.parse(document.getElementById(form.dataset.editor).textContent), lang = document.documentElement.lang || 'en';
   const find = sel => form.querySelector(sel), share = r => find(`[data-share="${r.slug}"]`), override = (r, p) => find(`[data-override="${r.slug}"][data-pool="${p.slug}"]`);
-  const worth = p => Number(find(`[data-worth="${p.slug}"]`)?.value ?? p.entitled_mgpus);
+  const worth = p => { const known = find(`[data-worth="${p.slug}"]`)?.value ?? p.entitled_mgpus; return known === '' || known === null ? NaN : Number(known); };
   const point = (1.1).toLocaleString(lang)[1];
   const show = (m, digits = 3) => (m / 1000).toLocaleString(lang, {minimumFractionDigits: digits, maximumFractionDigits: 3, useGrouping: false}).replace('-', '−');
   const typed = m => (m / 1000).toFixed(3).replace('.', point);
   const signed = (m, text) => (m > 0 ? '+' : m < 0 ? '−' : '') + text(Math.abs(m));
-  const grouped = n => Math.round(n).toLocaleString(lang);
+  const grouped = n => Number.isNaN(n) ? '–' : Math.round(n).toLocaleString(lang);
   // thousandths, or null for what is no number from 0 to 100 with three decimals
   function milli(text) {
     const t = text.trim().replace(',', '.').replace(/\s*%$/, ''); if (!/^\d{1,3}(\.\d{0,3})?$/.test(t)) return null;

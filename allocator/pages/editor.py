@@ -148,6 +148,7 @@ def page(found: Subject, *, vector: Vector, effective_at: datetime | None, now: 
     all_effects = effects(parent=found.parent, vector=vector, period=period, at=at, now=now)
     worth = of_parent(parent=found.parent, period=period, at=at)
     changed = [one for one in all_effects if one.change_mgpus]
+    gaining = [one for one in changed if (one.change_mgpus or 0) > 0]
     losing = [one for one in changed if (one.change_mgpus or 0) < 0]
     return Page(
         subject=found,
@@ -158,7 +159,7 @@ def page(found: Subject, *, vector: Vector, effective_at: datetime | None, now: 
         effects=all_effects,
         worth=[(pool.slug, _worth(pool, worth, period)) for pool in found.pools],
         kept=[one for one in all_effects if one.kept_mgpus],
-        gains=max(changed, key=_change, default=None) if changed else None,
+        gains=max(gaining, key=_change, default=None),
         loses=min(losing, key=_change, default=None),
         closest=min(losing, key=lambda one: one.spendable_after or 0, default=None),
         period=period,

@@ -8,8 +8,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from allocator.pages.effects import Effect, effects
-from budgets import periods, services
+from allocator.pages.effects import Effect, effects, period_of
+from budgets import services
 from budgets.access import Action, get_budget_or_404
 from budgets.api.change_sets import ChangeSetIn, overrides_of
 from budgets.api.common import require
@@ -26,8 +26,9 @@ class PreviewIn(ChangeSetIn):
 
 
 class EffectOut(serializers.Serializer[Any]):
-    """One budget below: entitlements are of the rest of the period; null: no period is running.
+    """One budget below: entitlements are of the rest of the period; null: there is none.
 
+    Of a period that has yet to start nothing is spent or spendable: those are null, too.
     `change_mgpus` is what its grant would move by. That stops at what is spent or set aside:
     `kept_mgpus` by how much it stops short, `under_burned_mgpus` by how much its grant would fall
     under what it burned already.
@@ -81,7 +82,8 @@ class PreviewChangeSet(APIView):
             shares={children[slug]: share for slug, share in given["shares"].items()},
             overrides=overrides_of(given["overrides"], children, pools),
         )
-        period, at = periods.active(now), max(now, given.get("effective_at") or now)
+        at = max(now, given.get("effective_at") or now)
+        period = period_of(at=at, now=now)
         found = effects(parent=parent, vector=vector, period=period, at=at, now=now)
         answer = {
             "parent": parent.path,
