@@ -1,14 +1,17 @@
 """The shape of entries about holds, and writing entries: the one place where that is done."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import cache
+from itertools import chain
 from typing import Any, NamedTuple
 
 from django.db import connection, transaction
 
 from ledger import rollups
 from ledger.models import Entry
+
+BATCH = 1000  # rows to a statement, of less than a score of values each: SQLite takes 32,766
 
 
 class Attempt(NamedTuple):
@@ -66,11 +69,19 @@ def _insert(entries: Sequence[Entry]) -> None:
         return [when(value) if isinstance(value, datetime) else _plain(value) for value in values]
 
     table = connection.ops.quote_name(Entry._meta.db_table)
-    places = ", ".join(["%s"] * len(names))
+    places = f"({', '.join(['%s'] * len(names))})"
     with connection.cursor() as cursor:
-        cursor.executemany(
-            f"INSERT INTO {table} ({columns}) VALUES ({places})", [row(entry) for entry in entries]
-        )
+        for some in _batched([row(entry) for entry in entries]):
+            cursor.execute(
+                f"INSERT INTO {table} ({columns}) VALUES {', '.join([places] * len(some))}",
+                list(chain.from_iterable(some)),
+            )
+
+
+def _batched(rows: list[list[Any]]) -> Iterator[list[list[Any]]]:
+    """Yield rows by as many as one statement takes: a trigger makes each statement dear."""
+    for start in range(0, len(rows), BATCH):
+        yield rows[start : start + BATCH]
 
 
 @cache
