@@ -70,7 +70,8 @@ def grant_request(
     """Grant an open request out of an ancestor's reserve, or out of a sibling.
 
     `given` is in the request's unit and at most what was asked for, which it is if left out;
-    `answer` is the reason, else the request's own stands beside what is written. Credits move by a
+    `answer` stands beside what is written, after the request's number; why it was asked for does
+    not, since a source's people read that and may not see the request. Credits move by a
     transfer, a share by a change set on the newest version (`base_version`, if given, must be
     it). Raises Refused, StaleBase or LedgerError; then nothing is written.
     """
@@ -80,7 +81,7 @@ def grant_request(
     given = found.asked if given is None else given
     _check_given(found, source, given, now)
     why = checked_reason(answer, "why") if answer.strip() else ""
-    note = f"request {found.pk}: {why or found.reason}"
+    note = f"request {found.pk}: {why}" if why else f"request {found.pk}"
     if found.unit == Unit.CREDITS:
         _move(found, source, found.budget, given, by, note, "", now)
     else:

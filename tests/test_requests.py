@@ -176,6 +176,27 @@ def test_credits_from_a_sibling_are_told_to_those_who_lead_it(tree, cast, period
     assert "out of a budget beside it: agreed" in text
 
 
+@pytest.mark.parametrize("answer", ["", "agreed"])
+def test_why_it_was_asked_for_does_not_stand_with_what_a_sibling_reads(
+    tree, cast, period, client, answer
+):
+    viewer = make.make_user("auk-viewer")
+    make.make_role(viewer, tree[AUK], "viewer")
+    make.make_role(make.make_user("lead"), tree[AUK], "manager")
+    by_credits = ask(tree[PETREL], cast["member"], reason="SECRET")
+    by_percent = ask(tree[PETREL], cast["member"], reason="SECRET", unit="percent", asked=1_000)
+    for made in (by_credits, by_percent):
+        grant(made, tree[AUK], cast["manager"], answer=answer)
+    note = f"request {by_credits.pk}" + (f": {answer}" if answer else "")
+    client.force_login(viewer)
+    body = client.get(f"/api/v1/budgets/{AUK}/transfers/").json()
+    assert [row["reason"] for row in body["results"]] == [note]
+    assert client.get(f"/api/v1/requests/{by_credits.pk}/").status_code == 404
+    assert not Entry.objects.filter(note__contains="SECRET").exists()
+    assert not ChangeSet.objects.filter(reason__contains="SECRET").exists()
+    assert not any("SECRET" in text for _, text, _ in told("transferred"))
+
+
 @pytest.mark.parametrize(
     ("source", "given", "sentence"),
     [
