@@ -90,12 +90,13 @@ def plan_capacity(*, period: Period, capacity: Mapping[Pool, int] | None = None)
 
 
 def propose_period(*, period: Period) -> Period:
-    """Put a drafted period before whoever approves it."""
+    """Put a drafted period before whoever approves it; refused without planned capacity."""
+    _refuse_empty(period)
     return _move(period, to=Status.PROPOSED, allowed=(Status.DRAFT,))
 
 
 def approve_period(*, period: Period) -> Period:
-    """Approve a period, which then starts by itself; two may not overlap."""
+    """Approve a period, which then starts by itself; two may not overlap, none may be empty."""
     with transaction.atomic():
         # One at a time, or two that overlap could both pass. Only what is undecided: a tick that
         # writes entries locks their period, and may turn one while this would wait for another.
@@ -103,21 +104,20 @@ def approve_period(*, period: Period) -> Period:
         list(undecided.select_for_update(no_key=True).order_by("pk").values_list("pk"))
         if overlap := _overlaps(period):
             raise Refused("starts_at", overlap[0])
+        _refuse_empty(period)
         return _move(period, to=Status.APPROVED, allowed=(Status.DRAFT, Status.PROPOSED))
 
 
 def concerns(period: Period) -> list[str]:
     """Return what whoever decides on a period should know, a sentence each.
 
-    It overlaps another (then it can't be approved); time next to it belongs to no period; a border
-    is no midnight of its zone; nothing is planned; its plan of shares doesn't hold. Nothing of one
-    that has started.
+    It overlaps another, or nothing is planned (then it can't be approved); time next to it belongs
+    to no period; a border is no midnight of its zone; its plan of shares doesn't hold. Nothing of
+    one that has started.
     """
     if period.status in (Status.ACTIVE, Status.CLOSED):
         return []
-    found = [*_overlaps(period), *_gaps(period), *_odd_borders(period)]
-    if not period.capacities.filter(gpu_seconds__gt=0).exists():
-        found.append(f"{period.name} has no planned capacity: there would be nothing to grant.")
+    found = [*_overlaps(period), *_gaps(period), *_odd_borders(period), *_empty(period)]
     return [*found, *period_plans.concerns(period)]
 
 
@@ -154,6 +154,21 @@ def _odd_borders(period: Period) -> list[str]:
         for verb, at in (("starts", period.starts_at), ("ends", period.ends_at))
         if calendars.midnight(at.astimezone(zone).date(), zone) != at
     ]
+
+
+def _empty(period: Period) -> list[str]:
+    if period.capacities.filter(gpu_seconds__gt=0).exists():
+        return []
+    return [
+        f"{period.name} has no planned capacity, so nothing to grant: plan GPU-seconds of a pool "
+        "in its draft."
+    ]
+
+
+def _refuse_empty(period: Period) -> None:
+    """It could never start, and what is written ahead for it would keep it from being withdrawn."""
+    if empty := _empty(period):
+        raise Refused("capacity", empty[0])
 
 
 def _utc(at: datetime) -> str:

@@ -250,14 +250,26 @@ def test_a_period_is_drafted_with_the_inventory_as_planned_capacity():
 
 
 def test_a_period_goes_from_draft_over_proposed_to_approved():
-    period = draft()
+    period = draft(capacity={make.make_pool(): 1})
     assert periods.propose_period(period=period).status == "proposed"
     assert periods.approve_period(period=period).status == "approved"
     with pytest.raises(Refused, match="is approved: it can't become proposed"):
         periods.propose_period(period=period)
 
 
+def test_a_period_without_planned_capacity_goes_no_further():
+    """It could never start, and once approved is not redrafted."""
+    for number, capacity in enumerate(({}, {make.make_pool(): 0}), 1):
+        period = draft(f"draft {number}", capacity=capacity)
+        for decide in (periods.propose_period, periods.approve_period):
+            with pytest.raises(Refused, match="no planned capacity.* plan GPU-seconds of a pool"):
+                decide(period=period)
+        period.refresh_from_db()
+        assert period.status == "draft"
+
+
 def test_approved_periods_do_not_overlap():
+    make.make_nodes(make.make_pool())
     periods.approve_period(period=draft())
     periods.approve_period(period=draft("next", T1, T1 + DAY))
     late = draft("late", T1 - DAY, T1)

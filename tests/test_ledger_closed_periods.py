@@ -178,7 +178,8 @@ def test_an_approval_does_not_wait_for_a_tick_that_writes_entries() -> None:
     """Nor could it lock one period while a tick, which holds the next, turns that one."""
     orlo, first = make_tree()["orlo"], make_period("first", ends_at=BORDER)
     second = make_period("second", starts_at=BORDER, ends_at=T1 - HOUR)
-    third = make_period("third", starts_at=T1 - HOUR, ends_at=T1, status="draft")
+    some = {make_pool(): 1}
+    third = make_period("third", starts_at=T1 - HOUR, status="draft", capacity=some)
     with transaction.atomic():
         write_entry_of(orlo, second, "in time")
         approved = beside(lambda: periods.approve_period(period=third))
@@ -194,7 +195,7 @@ def test_an_approval_does_not_wait_for_a_tick_that_writes_entries() -> None:
 @needs_row_locks
 @pytest.mark.django_db(transaction=True)
 def test_of_two_approvals_that_overlap_one_waits_for_the_other() -> None:
-    one = make_period("one", status="draft")
+    one = make_period("one", status="draft", capacity={make_pool(): 1})
     other = make_period("other", status="proposed")
     with transaction.atomic():
         periods.approve_period(period=one)

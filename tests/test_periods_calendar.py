@@ -216,7 +216,7 @@ def test_borders_away_from_the_zone_s_midnight_and_empty_plans_are_said() -> Non
     one = draft("Q4", "2026-10-01", "2027-01-01T05:00", time_zone=NEW_YORK)
     assert periods.concerns(one) == [
         "Q4 starts at 2026-09-30 20:00:00 in America/New_York, not at midnight.",
-        "Q4 has no planned capacity: there would be nothing to grant.",
+        "Q4 has no planned capacity, so nothing to grant: plan GPU-seconds of a pool in its draft.",
     ]
 
 
