@@ -36,7 +36,8 @@ def close_over(*, at: datetime) -> None:
     """Close the active periods that are over and charged to their end.
 
     A period may end inside a timestep: it can't be charged to its end before that one is over. Nor
-    before every cluster has told what its runs held: one may have started before the end.
+    before every cluster has told what its runs held: one may have started before the end. Where no
+    period follows, what still has a hold loses it, as when a period has no credits for it.
     """
     _each(Period.objects.filter(_over(at)).order_by("ends_at", "pk"), _close, CLOSE, at)
 
@@ -97,9 +98,12 @@ def _start(period: Period, at: datetime) -> None:
         _lose_hold(job_id, attempt, at)
 
 
+@transaction.atomic
 def _close(period: Period, at: datetime) -> None:
+    """A period that is closed and, where none follows, runs that nobody pays for: both at once."""
     delivered = delivery.summary(start=period.starts_at, end=period.ends_at)
-    ledger.close_period(period=period, at=at, delivered=delivered)
+    for job_id, attempt in ledger.close_period(period=period, at=at, delivered=delivered):
+        _lose_hold(job_id, attempt, at)
 
 
 def _lose_hold(job_id: int, attempt: int, at: datetime) -> None:

@@ -91,11 +91,12 @@ def withdraw_period(*, period: Period) -> Period:
 @transaction.atomic
 def close_period(
     *, period: Period, at: datetime, delivered: Mapping[int, Delivered] | None = None
-) -> None:
+) -> list[Attempt]:
     """Close an active period that is over and charged to its end; from then on it is as it is.
 
     Its statement is written with it; ``delivered`` is what each budget was owed and got, by id,
-    where somebody measured that.
+    where somebody measured that. Returns the attempts that no period took over: what was set
+    aside for them is given back, so nobody pays for them any more.
     """
     at = whole(at, "at")
     if at < period.ends_at:
@@ -114,6 +115,7 @@ def close_period(
     # Last, since the database takes no entry of a closed period.
     row.update(status=Status.CLOSED)
     period.status = Status.CLOSED
+    return sorted(left)
 
 
 @transaction.atomic

@@ -282,6 +282,7 @@ def rest_of_day(deadly: int = 0) -> list[Any]:
 def trial(name: str, prepared: str, deadly: int, again: int, wanted: list[Any]) -> str | None:
     """Kill the day at one point, and its rest once more where ``again`` says so; what is wrong."""
     database = copy(prepared, name)
+    (FOLDER / "progress").write_text("0")  # it may be killed before it notes an instant
     try:
         killed, _ = forked(database, lambda: whole_day(deadly))
         if not killed:

@@ -1,6 +1,6 @@
 """Periods turn by themselves at a tick: grants, holds and charges go over the border."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -108,3 +108,48 @@ def test_a_period_may_begin_inside_a_timestep_and_does_so_to_the_second():
         (place.period.name, 8 * 607),
         ("next", 8 * (1800 - 607)),
     ]
+
+
+# --- No period follows ---------------------------------------------------------------------------
+
+
+def ticks(place: Institute, start: datetime, end: datetime) -> None:
+    """Run a cycle at each end of a timestep; in a gap between periods an alarm stands."""
+    while start <= end:
+        place.cycle(start)
+        start += TIMESTEP
+
+
+def test_a_run_over_a_gap_is_paid_up_to_the_border_and_free_from_there():
+    place = make_institute(ends_at=BORDER)
+    job = place.submit(place.petrel, minimum_runtime_s=6 * 3600, expected_duration_s=6 * 3600)
+    ticks(place, T0, BORDER + HOUR)
+    assert status(place.period) == "closed"
+    run = job.runs.get()
+    held = run.holdings.order_by("started_at").values_list("funded", "started_at")
+    assert list(held)[:2] == [(True, T0), (False, BORDER)]
+    assert run.protected_until == BORDER
+    late = make_period(
+        "late", starts_at=BORDER, status="approved", capacity={place.pool: 12 * 3600}
+    )
+    place.play(BORDER + HOUR, BORDER + 3 * HOUR)
+    assert status(late) == "active"
+    figures = reports.figures(period=late, now=BORDER + 3 * HOUR)[place.petrel.pk]
+    assert figures.settled_mgpus == 0
+    assert figures.spendable_mgpus == figures.granted_mgpus > 0
+
+
+def test_a_job_that_waits_over_a_gap_needs_funds_of_the_period_that_comes():
+    place = make_institute(ends_at=BORDER)
+    first = place.submit(place.auk, minimum_runtime_s=3 * 3600, expected_duration_s=3 * 3600)
+    job = place.submit(place.petrel, minimum_runtime_s=2 * 3600, dependencies=(first.pk,))
+    place.cycle(T0)
+    job.refresh_from_db()
+    assert job.funded
+    ticks(place, T0 + TIMESTEP, BORDER + HOUR)
+    job.refresh_from_db()
+    assert (job.state, job.funded) == ("queued", False)
+    make_period("late", starts_at=BORDER, status="approved", capacity={place.pool: 12 * 3600})
+    place.play(BORDER + HOUR, BORDER + 4 * HOUR)
+    spent = Entry.objects.filter(kind="charge", job=job, funded=True)
+    assert not spent.exists()  # 16 credits were asked, Petrel has less than 4
