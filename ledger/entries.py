@@ -46,6 +46,19 @@ def hold_entry(
     )
 
 
+def free_key(taken: set[str], key: str) -> str:
+    """Return the key, or its next number, and take it: one thing may happen twice at an instant.
+
+    ``taken``: the keys of that kind that are there, read under the ledger's lock.
+    """
+    free, number = key, 1
+    while free in taken:
+        number += 1
+        free = f"{key}:{number}"
+    taken.add(free)
+    return free
+
+
 def write(entries: Sequence[Entry]) -> None:
     """Insert entries and count them in the sums, or neither. Nothing else writes an entry.
 

@@ -11,7 +11,7 @@ from django.db.models import Q
 from budgets.models import Budget
 from budgets.periods import active
 from clusters.models import Pool
-from ledger.entries import Attempt, hold_entry, write
+from ledger.entries import Attempt, free_key, hold_entry, write
 from ledger.figures import Accounts, OpenHolds, accounts, all_open_holds, open_holds
 from ledger.instants import LedgerError, iso, span, to_seconds, whole
 from ledger.lock import lock_ledger
@@ -171,7 +171,7 @@ def cover(*, runs: Iterable[Run], start: datetime, end: datetime, now: datetime)
         found.set_aside(one.budget_id, missing)
         # What has run beyond the hold is made good too, or the next charge would use up this.
         amount = cost + found.running[one.attempt] - found.open_holds[one.attempt]
-        key = _free_key(keys, _key_at(one.attempt, start))
+        key = free_key(keys, _key_at(one.attempt, start))
         entries.append(
             hold_entry(
                 Kind.HOLD, one.attempt, one.budget_id, period.pk, amount, key, at=start, now=now
@@ -217,16 +217,6 @@ def _keys_at(funded: list[Funded], start: datetime) -> set[str]:
     again = [jobs[key] for key in known]
     rows = Entry.objects.filter(kind=Entry.Kind.HOLD, at=start, job_id__in=again)
     return set(rows.values_list("key", flat=True))
-
-
-def _free_key(taken: set[str], key: str) -> str:
-    """Return the key, or its next number: a run may grow twice at one instant."""
-    free, number = key, 1
-    while free in taken:
-        number += 1
-        free = f"{key}:{number}"
-    taken.add(free)
-    return free
 
 
 @transaction.atomic
@@ -292,7 +282,7 @@ def _releases(
     for mine, left in sorted(holds.items()):
         for period_id, amount in sorted(left.items()):
             if amount > 0:
-                key = _free_key(taken, f"release:{mine.job_id}:{mine.number}:{reason}")
+                key = free_key(taken, f"release:{mine.job_id}:{mine.number}:{reason}")
                 budget_id = budgets[mine.job_id]
                 yield hold_entry(
                     Kind.RELEASE, mine, budget_id, period_id, amount, key, at=at, now=now

@@ -11,7 +11,7 @@ from django.db import transaction
 from django.db.models import Max, Sum
 
 from budgets.models import Period
-from ledger.entries import write
+from ledger.entries import free_key, write
 from ledger.figures import closed_until, segment_bounds
 from ledger.instants import LedgerError, iso, to_seconds, whole
 from ledger.lock import lock_ledger
@@ -28,8 +28,9 @@ def refund_run(*, run: Run, now: datetime, policy: str) -> int:
     """Give back what a run that a node failure ended was charged; return how much.
 
     ``policy``: "all" of it, what came after its last "checkpoint" event (all, if there is none),
-    or "none". Repeated it gives back only what was charged since. What is charged later, for the
-    timestep in which the run ended, is refunded when that timestep is closed.
+    or "none". Repeated it gives back only what was charged since; under a later policy that gives
+    back more, only what is not given back yet. What is charged later, for the timestep in which
+    the run ended, is refunded when that timestep is closed.
     """
     now = whole(now, "now")
     if run.end_reason != Run.EndReason.NODE_FAILURE:
@@ -105,8 +106,12 @@ def refunds_of(*, runs: Iterable[Run], now: datetime, policy: str) -> list[Entry
     due = _charged(by_id, since)
     for run_id, refunded in _refunded(by_id).items():
         due[run_id] = due.get(run_id, 0) - refunded
+    refunds = Entry.objects.filter(run_id__in=by_id, kind=Entry.Kind.REFUND)
+    taken = set(refunds.values_list("key", flat=True))
     return [
-        _refund(by_id[run_id], amount, policy, now) for run_id, amount in due.items() if amount > 0
+        _refund(by_id[run_id], amount, policy, taken, now)
+        for run_id, amount in due.items()
+        if amount > 0
     ]
 
 
@@ -135,14 +140,15 @@ def _refunded(runs: dict[int, Run]) -> dict[int, int]:
     return dict(rows.values_list("run_id").annotate(total=Sum("amount_mgpus")))
 
 
-def _refund(run: Run, amount: int, policy: str, now: datetime) -> Entry:
+def _refund(run: Run, amount: int, policy: str, taken: set[str], now: datetime) -> Entry:
+    """Return a refund, unsaved; its key is numbered where a later policy gives back more."""
     last = (
         Entry.objects.filter(run=run, kind=Entry.Kind.CHARGE, funded=True)
         .select_related("period")
         .latest("at")
     )
     what = "all of it" if policy == "all" else "since its last checkpoint"
-    key = f"refund:{run.pk}:{iso(last.at)}"
+    key = free_key(taken, f"refund:{run.pk}:{iso(last.at)}")
     return _correction(Entry.Kind.REFUND, last, amount, key, f"node failure: {what}", now)
 
 

@@ -345,6 +345,30 @@ def test_without_a_checkpoint_that_policy_gives_back_all(petrel: Budget) -> None
     assert services.refund_run(run=run, now=T0 + HOUR, policy="checkpoint") == 2 * 3600 * 2000
 
 
+@pytest.mark.parametrize("at_close", [False, True])
+def test_a_later_policy_gives_back_only_what_is_not_given_back_yet(
+    petrel: Budget, period: Period, settings: Any, at_close: bool
+) -> None:
+    at = T0 + HOUR
+    run = failed_run(petrel, at)
+    JobEvent.objects.create(job=run.job, run=run, at=T0 + 40 * MINUTE, kind="checkpoint")
+    assert services.refund_run(run=run, now=at, policy="checkpoint") == 20 * 60 * 2 * 2000
+    settings.NODE_FAILURE_REFUND = "all"
+    if at_close:
+        close(since=at)
+    else:
+        assert services.refund_run(run=run, now=at, policy="all") == 40 * 60 * 2 * 2000
+    for policy in ("all", "checkpoint", "all"):
+        assert services.refund_run(run=run, now=at, policy=policy) == 0
+    refunds = Entry.objects.filter(kind="refund", run=run).order_by("pk")
+    key = f"refund:{run.pk}:2026-10-01T00:30:00Z"
+    assert [(one.key, one.amount_mgpus) for one in refunds] == [
+        (key, 20 * 60 * 2 * 2000),
+        (f"{key}:2", 40 * 60 * 2 * 2000),
+    ]
+    assert reports.figures(period=period, now=at)[petrel.pk].settled_mgpus == 0
+
+
 def test_the_policy_none_gives_back_nothing_at_the_close_either(
     petrel: Budget, settings: Any
 ) -> None:
