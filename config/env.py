@@ -176,11 +176,14 @@ def _sqlite(file_name: str) -> dict[str, Any]:
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": path,
         # IMMEDIATE takes the write lock when a transaction begins: one that read first would
-        # otherwise fail at its first write, at once, whatever the timeout.
+        # otherwise fail at its first write, at once, whatever the timeout. Without recursive
+        # triggers a row that is replaced is deleted past the trigger that forbids it.
         "OPTIONS": {
             "transaction_mode": "IMMEDIATE",
             "timeout": 20,
-            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+            "init_command": (
+                "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA recursive_triggers=ON;"
+            ),
         },
         # A file, not memory: tests share it between threads, processes and a live server.
         "TEST": {"NAME": path.with_name(f"test_{path.name}")},

@@ -291,6 +291,26 @@ def test_the_database_refuses_to_change_or_delete(
     assert ClosedTimestep.objects.count() == 1
 
 
+def test_a_row_can_not_be_replaced_past_the_triggers(petrel: Budget) -> None:
+    if connection.vendor == "postgresql":
+        pytest.skip("REPLACE is SQLite's")
+    close()
+    entry = Entry.objects.values().order_by("-pk").first()
+    assert entry is not None
+    columns, values = list(entry), [entry["id"], *list(entry.values())[1:]]
+    values[columns.index("amount_mgpus")] = 999
+    places = ", ".join(["%s"] * len(columns))
+    with (
+        pytest.raises(DatabaseError, match="append-only"),
+        transaction.atomic(),
+        connection.cursor() as cursor,
+    ):
+        cursor.execute(
+            f"INSERT OR REPLACE INTO ledger_entry ({', '.join(columns)}) VALUES ({places})", values
+        )
+    assert Entry.objects.values().get(pk=entry["id"]) == entry
+
+
 # --- Refunds --------------------------------------------------------------------------------------
 
 
