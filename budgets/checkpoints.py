@@ -6,6 +6,7 @@ from zoneinfo import ZoneInfo
 
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 
 from budgets import access, shares
 from budgets.access import Action
@@ -92,8 +93,13 @@ def rule(checkpoint: Checkpoint) -> Rule:
 
 def upcoming(period: Period, *, now: datetime) -> Checkpoint | None:
     """Return the next checkpoint of a period that hasn't been carried out."""
+    return all_ahead(period, now=now).first()
+
+
+def all_ahead(period: Period, *, now: datetime) -> QuerySet[Checkpoint]:
+    """Return a period's checkpoints that are still to come, the next first."""
     ahead = period.checkpoints.filter(done_at=None, at__gt=now)
-    return ahead.select_related("period", "author").order_by("at").first()
+    return ahead.select_related("period", "author").order_by("at")
 
 
 def by_id(pk: int) -> Checkpoint:

@@ -24,21 +24,24 @@ OF = {
 
 
 def announce(*, now: datetime) -> int:
-    """Tell who would lose what at the next checkpoint; return of how many budgets.
+    """Tell who would lose what at the checkpoints ahead; return how many times a budget's leads.
 
-    From 30, 14 and 7 days before it, each once: to a budget's leads what it would lose and what
+    From 30, 14 and 7 days before each, each once: to a budget's leads what it would lose and what
     use avoids it; to its parent's managers one notice of all budgets below. Worked out anew each
     time; nothing is told of who would lose nothing. After an outage only the newest is told.
     """
     now = whole(now, "now")
     period = periods.active(now)
-    checkpoint = checkpoints.upcoming(period, now=now) if period else None
-    stage = _stage(checkpoint, now) if checkpoint else None
-    if checkpoint is None or stage is None:
-        return 0
+    ahead = checkpoints.all_ahead(period, now=now) if period else ()
+    due = [(one, stage) for one in ahead if (stage := _stage(one, now)) is not None]
+    return sum(_announce(checkpoint, stage, now) for checkpoint, stage in due)
+
+
+def _announce(checkpoint: Checkpoint, stage: int, now: datetime) -> int:
     found = [loss for loss in losses(checkpoint=checkpoint, now=now) if loss.amount_mgpus]
     start = f"checkpoint:{checkpoint.pk}:{stage}:"
     told = set(Notice.objects.filter(key__startswith=start).values_list("key", flat=True))
+    before = _not_counted(checkpoint)
     with transaction.atomic():
         fresh = [loss for loss in found if f"{start}{loss.budget.pk}" not in told]
         for loss in fresh:
@@ -46,7 +49,7 @@ def announce(*, now: datetime) -> int:
                 users=access.leads(loss.budget),
                 budget=loss.budget,
                 kind=Notice.Kind.CHECKPOINT,
-                text=warning(checkpoint, loss),
+                text=warning(checkpoint, loss) + before,
                 key=f"{start}{loss.budget.pk}",
                 link=f"/budgets/{loss.budget.path}/plan",
                 now=now,
@@ -54,7 +57,7 @@ def announce(*, now: datetime) -> int:
         for parent, below in _by_parent(found).items():
             key = f"{start}below:{parent.pk}"
             if key not in told:
-                text = _would_lose(checkpoint, parent, below)
+                text = _would_lose(checkpoint, parent, below) + before
                 _tell_managers(parent, Notice.Kind.CHECKPOINT, text, key, checkpoint, now)
     return len(fresh)
 
@@ -116,6 +119,13 @@ def warning(checkpoint: Checkpoint, loss: Loss) -> str:
     else:
         text += ", at which nothing is lost."
     return f"{text} An exemption can be asked for until then.{_kept(loss)}"
+
+
+def _not_counted(checkpoint: Checkpoint) -> str:
+    """Say of a checkpoint after another that what that one will take is not in the amounts."""
+    open_ones = checkpoint.period.checkpoints.filter(done_at=None, at__lt=checkpoint.at)
+    first = open_ones.select_related("period").order_by("at").first()
+    return f" What the checkpoint of {_when(first)} takes is not counted yet." if first else ""
 
 
 def _would_lose(checkpoint: Checkpoint, parent: Budget, below: Sequence[Loss]) -> str:

@@ -154,13 +154,33 @@ def test_after_an_outage_only_the_newest_is_told(checkpoint) -> None:
     assert [notice.key.split(":")[2] for notice in Notice.objects.all()] == ["7", "7"]
 
 
-def test_only_the_next_checkpoint_is_told_of(period, checkpoint) -> None:
+def test_a_checkpoint_close_behind_another_has_all_its_notices(period, checkpoint) -> None:
     later = make_checkpoint(period, AT + 5 * DAY, NREL)
-    announce(now=AT - SECOND)
-    assert not Notice.objects.filter(key__startswith=f"checkpoint:{later.pk}:").exists()
+    stages: dict[int, list[tuple[int, str]]] = {checkpoint.pk: [], later.pk: []}
+    for days in range(40, 0, -1):
+        for _ in range(2):
+            known = set(Notice.objects.values_list("pk", flat=True))
+            announce(now=AT + 5 * DAY - days * DAY)
+            for notice in Notice.objects.filter(user__username="lead").exclude(pk__in=known):
+                stages[int(notice.key.split(":")[1])].append((days, notice.key.split(":")[2]))
+    # The earlier one is 5 days before: so are its notices.
+    assert stages[later.pk] == [(30, "30"), (14, "14"), (7, "7")]
+    assert stages[checkpoint.pk] == [(35, "30"), (19, "14"), (12, "7")]
+    assert len(told("manager")) == 6
+
+
+def test_notices_of_a_later_checkpoint_say_what_they_do_not_count(period, checkpoint) -> None:
+    later = make_checkpoint(period, AT + 5 * DAY, NREL)
+    said = " What the checkpoint of 16 November 2026 00:00 (UTC) takes is not counted yet."
+    announce(now=AT - 7 * DAY)
+    notices = Notice.objects.filter(kind="checkpoint")
+    assert notices.count() == 4
+    for notice in notices:
+        is_later = notice.key.startswith(f"checkpoint:{later.pk}:")
+        assert notice.text.endswith(said) == is_later
     carry_out(checkpoint)
     announce(now=AT + DAY)
-    assert Notice.objects.filter(key__startswith=f"checkpoint:{later.pk}:").exists()
+    assert said not in Notice.objects.filter(kind="checkpoint").latest("pk").text
 
 
 def test_without_a_period_or_a_checkpoint_nothing_is_told(tree) -> None:
