@@ -154,6 +154,8 @@ def _side(found: Accounts, budget_id: int, amounts: dict[int, int]) -> Side:
 
 
 def _refuse_a_nonsense(source: Budget, target: Budget, amount_mgpus: int) -> None:
+    if target.archived_at is not None:
+        raise LedgerError(f"{target.path} is archived: choose a budget that can spend.")
     if amount_mgpus <= 0:
         raise LedgerError("A transfer needs an amount above 0: swap the budgets to reverse it.")
     if source == target:
@@ -172,11 +174,11 @@ def _path(found: Accounts, source: Budget, target: Budget, amount: int) -> dict[
 
 
 def _refuse_an_empty_reserve(found: Accounts, source: Budget, amounts: dict[int, int]) -> None:
-    """From an ancestor's reserve comes no more than is in it."""
-    if source.pk in amounts:
-        return
+    """A budget with others below it gives from its reserve, and no more than is in it."""
     needed = max(amounts.values(), default=0)
     children = found.tree.children(source.pk, found.at)
+    if source.pk in amounts and not children:
+        return
     reserve = found.granted[source.pk] - sum(found.granted[child] for child in children)
     if needed > reserve:
         raise LedgerError(

@@ -260,9 +260,12 @@ def _changed_grants(
     at = change_set.effective_at
     found = accounts(period=period, at=now)
     done = _written(period, at)
-    for budget_id, due in sorted(_moved_by(period, at).items()):
-        amount = due - done.get(budget_id, 0)
-        fall = max(amount, -max(0, found.free(budget_id))) if amount < 0 else amount
+    moved, archived = _moved_by(period, at)
+    for budget_id in sorted(moved.keys() | archived):
+        amount, free = moved.get(budget_id, 0) - done.get(budget_id, 0), found.free(budget_id)
+        if budget_id in archived:
+            amount = -free  # nobody can spend it there any more: it is its parent's again
+        fall = max(amount, -max(0, free)) if amount < 0 else amount
         note = change_set.reason if fall == amount else f"as far as it is free: {change_set.reason}"
         if fall:
             key = f"{mark}{budget_id}"
@@ -275,19 +278,22 @@ def _changed_grants(
     yield entry
 
 
-def _moved_by(period: Period, at: datetime) -> dict[int, int]:
-    """Return what the shares that change at an instant are worth until the period ends."""
+def _moved_by(period: Period, at: datetime) -> tuple[dict[int, int], set[int]]:
+    """Return what the shares that change at an instant are worth until the period ends, by budget
+    id, and who left the tree then."""
     total = to_seconds(period.ends_at) - to_seconds(period.starts_at)
     rest = Fraction(to_seconds(period.ends_at) - to_seconds(at), total)
     moved: dict[int, int] = defaultdict(int)
+    archived: set[int] = set()
     for planned in PlannedCapacity.objects.filter(period=period).select_related("pool"):
         worth = rest * planned.gpu_seconds * planned.rate_per_mille
         before = shares.effective_shares(at=at - SECOND, pool=planned.pool)
         after = shares.effective_shares(at=at, pool=planned.pool)
+        archived |= before.keys() - after.keys()
         for budget_id in before.keys() | after.keys():
             new, old = (int(side.get(budget_id, 0) * worth) for side in (after, before))
             moved[budget_id] += new - old
-    return {budget_id: amount for budget_id, amount in moved.items() if amount}
+    return {budget_id: amount for budget_id, amount in moved.items() if amount}, archived
 
 
 def _written(period: Period, at: datetime) -> dict[int, int]:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
+from budgets import structure
 from budgets.models import Budget, ChangeSet, Period
 from ledger import reports, services
 from ledger.entries import Attempt
@@ -207,6 +208,18 @@ def test_a_reserve_gives_what_is_in_it_and_takes_it_back(
     found = reports.figures(period=period, now=T0)[science.pk]
     assert (found.granted_mgpus, found.reserve_mgpus) == (20 * CREDIT, 3 * CREDIT)
     move(science, tree["orlo/science/petrel"], 3, author, "out")
+    assert reports.figures(period=period, now=T0)[science.pk].reserve_mgpus == 0
+
+
+def test_a_program_gives_no_more_than_its_reserve(
+    shared_out: dict[str, Budget], period: Period, author: User
+) -> None:
+    tree = shared_out
+    science, tern = tree["orlo/science"], tree["orlo/vision/tern"]
+    move(tree["orlo/science/auk"], science, 3, author, "back")
+    with pytest.raises(services.LedgerError, match=r"orlo/science has 3\.00 credits in reserve"):
+        move(science, tern, 4, author)
+    move(science, tern, 3, author)
     assert reports.figures(period=period, now=T0)[science.pk].reserve_mgpus == 0
 
 
@@ -439,6 +452,33 @@ def test_a_fall_stops_at_what_is_claimed(tree: dict[str, Budget], quarter: Perio
     assert found["orlo/science/auk"] == 300 - 75
     entry = Entry.objects.get(budget=petrel, amount_mgpus__lt=0)
     assert entry.note.startswith("as far as it is free")
+
+
+def test_an_archived_budget_gives_back_all_that_is_free(
+    tree: dict[str, Budget], quarter: Period, author: User
+) -> None:
+    auk, at = tree["orlo/science/auk"], T0 + 75 * DAY
+    services.adjust(
+        budget=auk, amount_mgpus=40 * CREDIT, author=author, note="used", key="u", now=T0
+    )
+    structure.archive_budget(budget=auk, author=author, reason="done", now=at)
+    services.apply_due_change_sets(now=at)
+    assert granted(tree, quarter, at) == {
+        "orlo": 1000,
+        "orlo/science": 600,
+        "orlo/science/petrel": 300,
+        "orlo/science/auk": 40,
+        "orlo/vision": 400,
+        "orlo/vision/tern": 400,
+    }
+    found = reports.figures(period=quarter, now=at)[tree["orlo/science"].pk]
+    assert found.reserve_mgpus == 260 * CREDIT
+    auk.refresh_from_db()
+    with pytest.raises(services.LedgerError, match="auk is archived"):
+        services.transfer(
+            source=tree["orlo/vision/tern"], target=auk, amount_mgpus=CREDIT, author=author,
+            note="x", key="k", now=at,
+        )  # fmt: skip
 
 
 def test_due_sets_are_applied_and_those_in_the_period_s_grants_are_not(
