@@ -1,9 +1,10 @@
 """Periods turn by themselves: an approved one starts when it begins, one that is over is closed.
 
-After an outage the same code catches up, in order. Whatever keeps a period from turning is an
-alarm, never an error in the cycle, and is tried again.
+After an outage the same code catches up, in order. Whatever keeps a period from turning, a fault
+of ours too, is an alarm, never an error in the cycle, and is tried again.
 """
 
+import logging
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
@@ -15,6 +16,8 @@ from budgets.models import Period
 from ledger import services as ledger
 from workloads import services as workloads
 from workloads.models import Job, Run
+
+logger = logging.getLogger(__name__)
 
 Status = Period.Status
 START, CLOSE = "period-start", "period-close"  # alarms
@@ -66,23 +69,33 @@ def _over(at: datetime) -> Q:
 def _each(
     periods: Iterable[Period], turn: Callable[[Period, datetime], None], kind: str, at: datetime
 ) -> None:
-    problems = []
-    for period in periods:
-        before = period.status
-        try:
-            turn(period, at)
-        except ledger.NotChargedYet as error:
-            # Clusters that can't be reached have an alarm of their own until the timestep is over.
-            if _is_late(period, kind, at):
-                problems.append(str(error))
-        except ledger.LedgerError as error:
-            period.refresh_from_db()
-            if period.status == before:  # else another worker was quicker
-                problems.append(str(error))
+    problems = [text for period in periods if (text := _problem(period, turn, kind, at))]
     if problems:
         alarms.raise_alarm(kind=kind, text=" ".join(problems), at=at)
     else:
         alarms.clear(kind=kind, at=at)
+
+
+def _problem(
+    period: Period, turn: Callable[[Period, datetime], None], kind: str, at: datetime
+) -> str:
+    """Turn a period; return what keeps it from that, if something does."""
+    before = period.status
+    try:
+        turn(period, at)
+    except ledger.NotChargedYet as error:
+        # Clusters that can't be reached have an alarm of their own until the timestep is over.
+        return str(error) if _is_late(period, kind, at) else ""
+    except ledger.LedgerError as error:
+        text = str(error)
+    except Exception as error:
+        done = "started" if kind == START else "closed"
+        text = f"{period.name} can't be {done} ({type(error).__name__}): the log says why."
+        logger.exception(text)
+    else:
+        return ""
+    period.refresh_from_db()
+    return text if period.status == before else ""  # else another worker was quicker
 
 
 def _is_late(period: Period, kind: str, at: datetime) -> bool:

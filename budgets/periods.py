@@ -10,12 +10,11 @@ from django.db.models import F, Min, Q, QuerySet
 
 from budgets import calendars, period_plans
 from budgets.models import WHOLE, Period, PlannedCapacity
-from budgets.refusals import Refused, check_instant
+from budgets.refusals import AMOUNT_MAX, Refused, check_instant, credits
 from clusters.models import Node, Pool, PoolRate
 
 Status = Period.Status
 NAME_MAX = 100
-MOST_MGPUS = 10**17  # a hundred sums of it still fit the database's integer
 
 
 def draft_period(
@@ -70,22 +69,35 @@ def redraft_period(
 
 
 def plan_capacity(*, period: Period, capacity: Mapping[Pool, int] | None = None) -> None:
-    """Write (again) what grants of a period are computed from; refused once it is active."""
+    """Write (again) what grants of a period are computed from; refused once it is active.
+
+    In all it is worth no more than one entry may move, so that no grant is too large to write.
+    """
     if period.status in (Status.ACTIVE, Status.CLOSED):
         raise Refused("status", f"{period.name} is {period.status}: its capacity is settled.")
     planned = inventory(period) if capacity is None else capacity
     if any(seconds < 0 for seconds in planned.values()):
         raise Refused("capacity", "Planned GPU-seconds can't be negative.")
+    rates = {pool: rate_at(pool, period.starts_at) for pool in planned}
+    _refuse_too_much(planned, rates)
     with transaction.atomic():
         period.capacities.all().delete()
         PlannedCapacity.objects.bulk_create(
             PlannedCapacity(
-                period=period,
-                pool=pool,
-                gpu_seconds=seconds,
-                rate_per_mille=rate_at(pool, period.starts_at),
+                period=period, pool=pool, gpu_seconds=seconds, rate_per_mille=rates[pool]
             )
             for pool, seconds in planned.items()
+        )
+
+
+def _refuse_too_much(planned: Mapping[Pool, int], rates: Mapping[Pool, int]) -> None:
+    """What costs nothing is bounded as if it cost something: its GPU-time is summed too."""
+    worth = sum(seconds * max(1, rates[pool]) for pool, seconds in planned.items())
+    if worth > AMOUNT_MAX:
+        raise Refused(
+            "capacity",
+            f"The planned capacity is worth {credits(worth)} credits, and a period may have at "
+            f"most {credits(AMOUNT_MAX)}: plan fewer GPU-seconds.",
         )
 
 
@@ -256,7 +268,7 @@ def _check(period: Period) -> None:
 def _check_most(most: int | None, cap: int) -> None:
     if most is None:
         return
-    if not 0 < most <= MOST_MGPUS:
-        raise Refused("carry_over_max_mgpus", f"Carry over at most 1 to {MOST_MGPUS:,} mGPU-s.")
+    if not 0 < most <= AMOUNT_MAX:
+        raise Refused("carry_over_max_mgpus", f"Carry over at most 1 to {AMOUNT_MAX:,} mGPU-s.")
     if not cap:
         raise Refused("carry_over_max_mgpus", "Give a percent too: of 0 % nothing is carried over.")

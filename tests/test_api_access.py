@@ -10,6 +10,7 @@ from rest_framework.test import APIClient
 from allocator import cycle
 from allocator.models import Cycle
 from budgets.models import Notice, Period
+from clusters.models import Pool
 from config import urls
 from tests import factories as make
 from tests.ledger_world import give, give_alone
@@ -247,7 +248,8 @@ def _other_periods():
     for status, year in (("draft", 2100), ("approved", 2102)):
         start = make.LONG_AGO.replace(year=year)
         dates = {"starts_at": start, "ends_at": start.replace(month=4)}
-        ids[status] = make.make_period(status, status=status, **dates).pk
+        capacity = {Pool.objects.get(): 3600}
+        ids[status] = make.make_period(status, status=status, capacity=capacity, **dates).pk
     return ids
 
 

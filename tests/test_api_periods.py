@@ -105,6 +105,7 @@ def test_borders_are_local_days_or_instants(
         ({"carry_over_max_mgpus": 5}, "carry_over_max_mgpus: Give a percent too"),
         ({"capacity": {"nope": 5}}, "capacity: There is no pool 'nope': choose from h100."),
         ({"capacity": {"h100": -1}}, "greater than or equal to 0"),
+        ({"capacity": {"h100": 2**63 - 1}}, "plan fewer GPU-seconds."),
         ({"starts": "x"}, "There is no field 'starts': did you mean 'starts_on'?"),
     ],
 )

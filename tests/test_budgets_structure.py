@@ -7,6 +7,7 @@ import pytest
 
 from budgets import periods, services, shares
 from budgets.models import Budget, ChangeSet, Role
+from budgets.refusals import AMOUNT_MAX
 from budgets.services import Refused
 from tests import factories as make
 
@@ -262,10 +263,20 @@ def test_a_period_without_planned_capacity_goes_no_further():
     for number, capacity in enumerate(({}, {make.make_pool(): 0}), 1):
         period = draft(f"draft {number}", capacity=capacity)
         for decide in (periods.propose_period, periods.approve_period):
-            with pytest.raises(Refused, match="no planned capacity.* plan GPU-seconds of a pool"):
+            with pytest.raises(Refused, match=r"no planned capacity.* plan GPU-seconds of a pool"):
                 decide(period=period)
         period.refresh_from_db()
         assert period.status == "draft"
+
+
+def test_a_period_is_planned_at_most_what_an_entry_may_move():
+    cheap, dear = make.make_pool(rate=0), make.make_pool(rate=1000)
+    period = draft(capacity={dear: AMOUNT_MAX // 1000 - 1, cheap: 1000})
+    assert sum(row.gpu_seconds for row in period.capacities.all()) == AMOUNT_MAX // 1000 + 999
+    for more in ({dear: AMOUNT_MAX // 1000 - 1, cheap: 1001}, {dear: 2**63 - 1}):
+        with pytest.raises(Refused, match=r"at most 27,777,777,777\.78: plan fewer GPU-seconds"):
+            periods.redraft_period(period=period, capacity=more, now=T0)
+    assert period.capacities.count() == 2
 
 
 def test_approved_periods_do_not_overlap():

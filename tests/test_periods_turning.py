@@ -119,6 +119,33 @@ def test_every_period_that_can_not_start_is_named(tree: Any) -> None:
     ]
 
 
+def test_a_period_that_fails_in_an_unforeseen_way_stops_no_other(tree: Any, caplog: Any) -> None:
+    """The grants of the first don't fit the database's integer; no such capacity is planned now."""
+    pool = make_pool()
+    make_period("huge", starts_at=T0, ends_at=BORDER, status="approved", capacity={pool: 2**63 - 1})
+    make_period("next", starts_at=BORDER, status="approved", capacity={pool: 3600})
+    turning.start_due(at=BORDER)
+    assert statuses() == {"huge": "approved", "next": "active"}
+    assert set(Entry.objects.values_list("period__name", flat=True)) == {"next"}
+    (alarm,) = alarms()
+    assert alarm.startswith("huge can't be started (")
+    assert "Error): the log says why." in alarm
+    assert [record.exc_info is not None for record in caplog.records] == [True]
+
+
+def test_a_period_that_fails_to_close_in_an_unforeseen_way_is_an_alarm(
+    tree: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_period("one", ends_at=BORDER)
+    with monkeypatch.context() as broken:
+        broken.setattr(services, "close_period", lambda **_: 1 // 0)
+        turn(BORDER)
+    assert statuses() == {"one": "active"}
+    assert alarms() == ["one can't be closed (ZeroDivisionError): the log says why."]
+    turn(BORDER)
+    assert (statuses(), alarms()) == ({"one": "closed"}, [])
+
+
 def test_what_is_not_charged_yet_is_an_alarm_only_once_its_timestep_is_over(tree: Any) -> None:
     """A period may end inside a timestep, and a cluster be away for a minute."""
     border = T0 + timedelta(minutes=10)
