@@ -143,3 +143,17 @@ def test_the_number_of_queries_does_not_grow_with_the_tree(django_assert_num_que
         shares.tree(at=T0, pool=pool)
     with django_assert_num_queries(3):
         shares.entitled_gpu_seconds(slices=slices)
+
+
+def test_of_a_long_history_only_what_is_in_force_is_read():
+    tree, pool = make.make_tree(), make.make_pool()
+    vision, science = tree["orlo/vision"], tree["orlo/science"]
+    hour = timedelta(hours=1)
+    for n in range(1, 9):
+        make.make_shares(tree["orlo"], {science: 10_000 * n, vision: 20_000}, at=T0 + n * hour)
+    at = T0 + 6.5 * hour
+    piece = shares.CapacitySlice(pool.pk, at, at + hour, 1000)
+    history = shares._History.load(since=piece.start, until=piece.end)
+    assert len([1 for _, parent, _ in history._sets if parent == tree["orlo"].pk]) == 2
+    entitled = shares.entitled_gpu_seconds(slices=[piece])
+    assert entitled[science.pk, pool.pk] == (600 + 700) // 2
