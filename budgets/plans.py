@@ -42,7 +42,8 @@ class Plans:
 
 def load(*, period: Period, at: datetime) -> Plans:
     """Return what is planned in a period as it was planned at an instant. Two queries."""
-    return Plans({pk: curve(plan) for pk, plan in _newest(period, at).items()}, _even(period))
+    found = {pk: curve(plan) for pk, plan in _newest(period, at).items()}
+    return Plans({pk: own for pk, own in found.items() if own is not None}, _even(period))
 
 
 def planned_to_date(*, granted_mgpus: int, curve: Curve, at: datetime) -> int:
@@ -62,8 +63,10 @@ def spans(period: Period, by: str) -> list[Span]:
     return core.spans(start=start, end=end, zone=ZoneInfo(period.time_zone), by=by)
 
 
-def curve(plan: BudgetPlan) -> Curve:
-    return core.stepped(plan.parts, spans(plan.period, plan.by))
+def curve(plan: BudgetPlan) -> Curve | None:
+    """Return the curve of a plan, None of one that was made for other months than its period's."""
+    over = spans(plan.period, plan.by)
+    return core.stepped(plan.parts, over) if len(plan.parts) == len(over) else None
 
 
 def begun(*, budget: Budget, period: Period, by: str, at: datetime) -> list[int | None]:
@@ -72,7 +75,7 @@ def begun(*, budget: Budget, period: Period, by: str, at: datetime) -> list[int 
     What has begun stays as it was planned: evenly, where nothing was.
     """
     plan = in_force(budget=budget, period=period, at=at)
-    now = curve(plan) if plan else _even(period)
+    now = (curve(plan) if plan else None) or _even(period)
     return core.begun(now, spans(period, by), _seconds(at))
 
 

@@ -9,11 +9,22 @@ from django.db import DatabaseError, transaction
 
 from allocator.pages import burning
 from allocator.telling import books
-from budgets import plans, shares
+from budgets import checkpoints, periods, plans, shares
+from budgets.core.plans import WHOLE
 from budgets.models import Budget, BudgetPlan, Period
 from budgets.refusals import Refused
-from ledger import reports
-from tests.factories import HOUR, T0, T1, make_nodes, make_period, make_plan, make_pool, someone
+from ledger import planning, reports
+from tests.factories import (
+    HOUR,
+    T0,
+    T1,
+    make_checkpoint,
+    make_nodes,
+    make_period,
+    make_plan,
+    make_pool,
+    someone,
+)
 from tests.ledger_world import give
 from tests.takeback_world import use
 
@@ -159,3 +170,41 @@ def test_pace_is_against_the_plan_everywhere(tree, petrel: Budget, period: Perio
     )
     assert " 0.90 " in next(line for line in lines.splitlines() if "Petrel" in line)
     assert " 0.27 " in next(line for line in lines.splitlines() if "Auk" in line)
+
+
+def test_a_plan_that_does_not_fit_its_period_counts_as_none(petrel: Budget, period: Period) -> None:
+    """Of three months; the period was moved while it was written, and has four."""
+    write(petrel, period, 20, 30, 50, now=BEFORE)
+    period.ends_at = T1 + timedelta(days=31)
+    period.save(update_fields=["ends_at"])
+    assert plans.load(period=period, at=T0).own == {}
+    even = plans.load(period=period, at=T0).even
+    assert planning.planned(budget=petrel, period=period, now=T0).parts[-1].thousandths == (
+        WHOLE - int(even.at(int(T1.timestamp())) * WHOLE)
+    )
+    assert len(plans.begun(budget=petrel, period=period, by="month", at=BEFORE)) == 4
+    assert write(petrel, period, 10, 20, 30, 40, now=BEFORE, base_version=1).version == 2
+    assert plans.load(period=period, at=T0).planned(petrel.pk, NOVEMBER) == Fraction(1, 10)
+
+
+@pytest.mark.parametrize(
+    "moved", [{"starts_at": T0 - HOUR}, {"ends_at": T1 + HOUR}, {"time_zone": "Asia/Tokyo"}]
+)
+@pytest.mark.parametrize("bound", ["plan", "checkpoint"])
+def test_a_draft_keeps_the_borders_that_plans_and_checkpoints_are_made_for(
+    petrel: Budget, moved: dict[str, Any], bound: str
+) -> None:
+    draft = make_period("2026 Q4", status="draft")
+    if bound == "plan":
+        write(petrel, draft, 20, 30, 50, now=BEFORE)
+        said = "Leads have planned for the dates and the zone of 2026 Q4: keep them, or draft"
+    else:
+        checkpoint = make_checkpoint(draft, DECEMBER, [(20, 80)])
+        said = "2026 Q4 has checkpoints for its dates and its zone: remove those first."
+    with pytest.raises(Refused, match=said):
+        periods.redraft_period(period=draft, now=BEFORE, **moved)
+    same = {"starts_at": T0, "ends_at": T1, "time_zone": "UTC", "name": "Q4"}
+    assert periods.redraft_period(period=draft, now=BEFORE, **same).name == "Q4"
+    if bound == "checkpoint":
+        checkpoints.remove_checkpoint(checkpoint=checkpoint, now=BEFORE)
+        periods.redraft_period(period=draft, now=BEFORE, **moved)
