@@ -85,6 +85,7 @@ def span(
     if ways == [True, False, False]:
         return calendar(calendar_name, zone)
     if ways == [False, True, False] and starts_on and ends_on:
+        _check_years(starts_on=starts_on, ends_on=ends_on)
         return days(starts_on, ends_on, zone)
     if ways == [False, False, True] and starts_at and ends_at:
         return starts_at, ends_at
@@ -93,6 +94,12 @@ def span(
         "Give either a calendar (2026-11 or 2026-Q4), or starts_on and ends_on, or starts_at and "
         "ends_at.",
     )
+
+
+def _check_years(**dates: date) -> None:
+    for field, day in dates.items():
+        if day.year not in YEARS:
+            raise Refused(field, f"Give a date of the years {YEARS.start} to {YEARS.stop - 1}.")
 
 
 def length_days(start: datetime, end: datetime, zone: tzinfo) -> int:

@@ -15,6 +15,10 @@ from tests.ledger_world import CREDIT, give
 
 pytestmark = pytest.mark.django_db
 T0, HOUR = make.T0, make.HOUR
+TOKYO = {
+    **{"calendar": ..., "time_zone": "Asia/Tokyo"},
+    **{"starts_on": "2027-01-01", "ends_on": "2027-02-01"},
+}
 Q1 = {"name": "2027 Q1", "calendar": "2027-Q1", "time_zone": "America/New_York"}
 
 
@@ -106,6 +110,9 @@ def test_borders_are_local_days_or_instants(
         ({"capacity": {"nope": 5}}, "capacity: There is no pool 'nope': choose from h100."),
         ({"capacity": {"h100": -1}}, "greater than or equal to 0"),
         ({"capacity": {"h100": 2**63 - 1}}, "plan fewer GPU-seconds."),
+        (TOKYO | {"starts_on": "0001-01-01"}, "starts_on: Give a date of the years 1970 to 2199."),
+        (TOKYO | {"ends_on": "9999-12-31"}, "ends_on: Give a date of the years 1970 to 2199."),
+        (TOKYO | {"ends_on": "2200-01-01"}, "ends_on: Give a date of the years 1970 to 2199."),
         ({"starts": "x"}, "There is no field 'starts': did you mean 'starts_on'?"),
     ],
 )
