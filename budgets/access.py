@@ -21,6 +21,7 @@ from budgets.models import Budget, Exemption, Notice, Request, Role
 
 Person = AbstractBaseUser | AnonymousUser
 Kind = Role.Kind
+ELSEWHERE = "elsewhere"  # stands for the path of a budget that moved out of sight
 NOT_HERE = "There is no such budget, or none that you may see."
 
 
@@ -102,11 +103,18 @@ class Standing:
             is_within(path, at) or is_within(at, path) for at, _ in self.roles
         )
 
+    def named(self, path: str) -> str:
+        """Return a path for the person: of a budget that moved out of sight, only its own slug."""
+        return path if self.knows(path) else f"{ELSEWHERE}/{path.rpartition('/')[2]}"
+
     def may_give(self, kind: str, path: str) -> bool:
         """Say whether the person may give or take this role in the budget with this path."""
         if not self.can(Action.MANAGE_ROLES, path):
             return False
         return kind != Kind.ADMINISTRATOR or self.can(Action.ADMINISTER, path)
+
+
+EVERYTHING = Standing(everything=True, roles=())  # of the organisation's own files and commands
 
 
 def is_within(path: str, top: str) -> bool:

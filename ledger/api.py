@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from allocator.pages import report
-from budgets.access import get_budget_or_404
+from budgets.access import get_budget_or_404, standing
 from budgets.models import Budget
 from budgets.periods import active
 from config import clock
@@ -161,7 +161,7 @@ class Burn(APIView):
         given = BurnQuery(data=request.query_params)
         given.is_valid(raise_exception=True)
         try:
-            full = report.full_of(_asked(budget, given.validated_data))
+            full = report.full_of(_asked(request, budget, given.validated_data))
         except LedgerError as error:
             raise ValidationError({"from": [str(error)]}) from error
         return Response(as_json(full))
@@ -181,7 +181,8 @@ class BurnFile(APIView):
             raise NotFound(f"There is no {kind}: ask for {', '.join(KINDS)}.")
         given = BurnFileQuery(data=request.query_params)
         given.is_valid(raise_exception=True)
-        asked, version = _asked(budget, given.validated_data), given.validated_data["focus_version"]
+        asked = _asked(request, budget, given.validated_data)
+        version = given.validated_data["focus_version"]
         try:
             file = report.file_of(asked, kind=kind, focus_version=version)
         except LedgerError as error:
@@ -194,7 +195,7 @@ class BurnFile(APIView):
         )
 
 
-def _asked(budget: Budget, given: dict[str, Any]) -> Asked:
+def _asked(request: Request, budget: Budget, given: dict[str, Any]) -> Asked:
     """Return what was asked for; what was not is the open period's start, and now."""
     at = clock.now()
     period = active(at)
@@ -202,4 +203,5 @@ def _asked(budget: Budget, given: dict[str, Any]) -> Asked:
         raise ValidationError({"from": ["No period is open now: give both from and to."]})
     start = given.get("from") or (period.starts_at if period else at)
     zone = ZoneInfo(given["zone"]) if "zone" in given else None
-    return Asked(budget, start, given.get("to", at), at, given["by"], zone)
+    held = standing(request.user)
+    return Asked(budget, start, given.get("to", at), at, given["by"], zone, held)

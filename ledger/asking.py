@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
+from budgets.access import Standing
 from budgets.models import Budget, Period
 from ledger.full_report import Asked
 from ledger.instants import LedgerError, iso, whole
@@ -13,7 +14,9 @@ YEARS = range(1970, 2200)
 STARTED = (Period.Status.ACTIVE, Period.Status.CLOSED)
 
 
-def asked(budget: Budget, given: Mapping[str, str], now: datetime) -> Asked | None:
+def asked(
+    budget: Budget, given: Mapping[str, str], now: datetime, *, held: Standing
+) -> Asked | None:
     """Return what ``from``, ``to``, ``by`` and ``zone`` ask for; None before any period started.
 
     Dates are midnights in the zone; left out they are the start of the period that runs (else of
@@ -29,7 +32,7 @@ def asked(budget: Budget, given: Mapping[str, str], now: datetime) -> Asked | No
     end = instant(given["to"], "to", clocks) if given.get("to") else until
     if start >= end:
         raise LedgerError(f"The start ({iso(start)}) must come before the end ({iso(end)}).")
-    return Asked(budget, start, end, now, given.get("by") or "child", zone)
+    return Asked(budget, start, end, now, given.get("by") or "child", zone, held)
 
 
 def last_period(now: datetime) -> Period | None:

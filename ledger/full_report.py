@@ -1,10 +1,11 @@
 """A burn report with all its parts, as files and pages show it: budgets, days, jobs, people."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
+from budgets.access import EVERYTHING, Standing
 from budgets.models import Budget
 from ledger.burn import DayBurn, burn_by_day
 from ledger.burn_report import BurnReport, Delivered, burn_report
@@ -19,7 +20,8 @@ LONGEST = timedelta(days=3660)  # its days are listed one by one
 class Asked:
     """What a report is about: [start, end), as of now, by "child" or "leaf".
 
-    ``zone``: whose midnights part the days; None: the period's.
+    ``zone``: whose midnights part the days; None: the period's. ``held``: the reader's standing;
+    of a budget that moved out of their sight they read no path.
     """
 
     budget: Budget
@@ -28,6 +30,7 @@ class Asked:
     now: datetime
     by: str = "child"
     zone: ZoneInfo | None = None
+    held: Standing = EVERYTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +62,20 @@ def full_report(asked: Asked, *, delivered: Mapping[int, Delivered] | None = Non
         tree=tree,
     )
     zone = asked.zone or ZoneInfo(burn.time_zone)
+    spent = spenders(budget=budget, start=start, end=end, now=asked.now, tree=tree)
     return FullReport(
-        burn=burn,
+        burn=_rows_for(asked.held, burn),
         zone=str(zone),
         days=tuple(burn_by_day(budget=budget, start=start, end=end, zone=zone, tree=tree)),
-        spenders=spenders(budget=budget, start=start, end=end, now=asked.now, tree=tree),
+        spenders=_jobs_for(asked.held, spent),
+    )
+
+
+def _rows_for(held: Standing, burn: BurnReport) -> BurnReport:
+    return replace(burn, rows=tuple(replace(row, path=held.named(row.path)) for row in burn.rows))
+
+
+def _jobs_for(held: Standing, spent: Spenders) -> Spenders:
+    return replace(
+        spent, jobs=tuple(replace(job, budget=held.named(job.budget)) for job in spent.jobs)
     )

@@ -29,7 +29,7 @@ from allocator.pages import budget_chart, report
 from allocator.pages import planning as planning_page
 from allocator.pages.planning import PlanPage
 from budgets import checkpoints, plans
-from budgets.access import get_budget_or_404
+from budgets.access import get_budget_or_404, standing
 from budgets.refusals import Refused
 from config.clock import now
 from ledger import asking
@@ -64,7 +64,7 @@ def burn_report(request: HttpRequest, path: str, kind: str) -> HttpResponseBase:
     budget = get_budget_or_404(request.user, path)
     kind, version = FILES[kind]
     try:
-        asked = asking.asked(budget, request.GET.dict(), now())
+        asked = asking.asked(budget, request.GET.dict(), now(), held=standing(request.user))
         if asked is None:
             raise Http404(_("No period is running."))
         file = report.file_of(asked, kind=kind, focus_version=version)

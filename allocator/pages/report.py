@@ -114,7 +114,7 @@ def page(user: Person, *, budget: Budget, given: Mapping[str, str], now: datetim
 
     Raises LedgerError, in a sentence, for what can't be reported.
     """
-    asked = asking.asked(budget, given, now)
+    asked = asking.asked(budget, given, now, held=standing(user))
     return None if asked is None else _page(user, asked, given)
 
 

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from allocator import steering
 from allocator.pages import changes
 from budgets import services
-from budgets.access import Action, get_budget_or_404, visible_q
+from budgets.access import Action, get_budget_or_404, standing, visible_q
 from budgets.api.common import answered, person, require
 from budgets.models import WHOLE, Budget, ChangeSet
 from clusters.models import Pool
@@ -32,7 +32,10 @@ class MoveOut(serializers.Serializer[Any]):
 
 
 class ChangeSetOut(serializers.ModelSerializer[ChangeSet]):
-    """Shares by the child's slug, in thousandths of a percent; `moves` is what differs."""
+    """Shares by the child's slug, in thousandths of a percent; `moves` is what differs.
+
+    Its context needs `held`, the reader's standing.
+    """
 
     parent = serializers.CharField(source="parent.path")  # type: ignore[assignment]  # as above
     author = serializers.CharField(source="author.username")
@@ -58,15 +61,21 @@ class ChangeSetOut(serializers.ModelSerializer[ChangeSet]):
 
     def get_shares(self, change_set: ChangeSet) -> dict[str, int]:
         rows = change_set.shares.all()
-        return {_key(change_set, r.budget): r.thousandths for r in rows if r.pool is None}
+        return {self._key(change_set, r.budget): r.thousandths for r in rows if r.pool is None}
 
     def get_overrides(self, change_set: ChangeSet) -> dict[str, dict[str, int]]:
         found: dict[str, dict[str, int]] = {}
         for row in change_set.shares.all():
             if row.pool is not None:
-                pools = found.setdefault(_key(change_set, row.budget), {})
+                pools = found.setdefault(self._key(change_set, row.budget), {})
                 pools[row.pool.slug] = row.thousandths
         return found
+
+    def _key(self, change_set: ChangeSet, child: Budget) -> str:
+        """The child's slug; the path of one that has moved elsewhere since, for who may know it."""
+        if child.parent_id == change_set.parent_id:
+            return child.slug
+        return str(self.context["held"].named(child.path))
 
 
 class ChangeSetIn(Strict):
@@ -90,7 +99,7 @@ class ChangeSets(ListAPIView[ChangeSet]):
     def get_serializer(self, *given: Any, **more: Any) -> Any:
         """Read what all sets of a page move at once."""
         if given:
-            more["context"] = {"moves": _moves(given[0])}
+            more["context"] = {"moves": _moves(given[0]), "held": standing(self.request.user)}
         return ChangeSetOut(*given, **more)
 
     def get_queryset(self) -> Any:
@@ -121,7 +130,7 @@ class ChangeSets(ListAPIView[ChangeSet]):
                 approve_at_once=False,
                 now=at,
             )
-        return Response(_out(_change_sets().get(pk=change_set.pk)), status=201)
+        return Response(_out(request, change_set.pk), status=201)
 
 
 class _Decision(GenericAPIView[ChangeSet]):
@@ -146,7 +155,7 @@ class ApproveChangeSet(_Decision):
         change_set = self.found(request, pk)
         with answered():
             steering.approve(change_set=change_set, by=person(request), now=clock.now())
-        return Response(_out(_change_sets().get(pk=pk)))
+        return Response(_out(request, pk))
 
 
 class DeclineChangeSet(_Decision):
@@ -156,11 +165,12 @@ class DeclineChangeSet(_Decision):
     def post(self, request: Request, pk: int) -> Response:
         change_set = self.found(request, pk)
         services.decline(change_set=change_set, by=person(request), now=clock.now())
-        return Response(_out(_change_sets().get(pk=pk)))
+        return Response(_out(request, pk))
 
 
-def _out(change_set: ChangeSet) -> Any:
-    return ChangeSetOut(change_set, context={"moves": _moves([change_set])}).data
+def _out(request: Request, pk: int) -> Any:
+    change_set, held = _change_sets().get(pk=pk), standing(request.user)
+    return ChangeSetOut(change_set, context={"moves": _moves([change_set]), "held": held}).data
 
 
 def _moves(sets: Sequence[ChangeSet]) -> dict[int, tuple[changes.Move, ...]]:
@@ -170,11 +180,6 @@ def _moves(sets: Sequence[ChangeSet]) -> dict[int, tuple[changes.Move, ...]]:
 def _change_sets() -> Any:
     related = ChangeSet.objects.select_related("parent", "author", "decided_by")
     return related.prefetch_related("shares__budget", "shares__pool")
-
-
-def _key(change_set: ChangeSet, child: Budget) -> str:
-    """The child's slug; the whole path of one that has moved elsewhere since."""
-    return child.slug if child.parent_id == change_set.parent_id else child.path
 
 
 def overrides_of(

@@ -82,7 +82,7 @@ class PeriodPlan(APIView):
             "rows": [row for row in rows if held.sees(row.budget.path)],
             "change_sets": [one for one in sets if held.sees(one.parent.path)],
         }
-        return Response(PeriodPlanOut(plan).data)
+        return Response(PeriodPlanOut(plan, context={"held": held}).data)
 
     @extend_schema(request=PeriodPlanIn, responses={201: ChangeSetOut(many=True)})
     def post(self, request: Request, pk: int) -> Response:
@@ -100,7 +100,8 @@ class PeriodPlan(APIView):
                 author=person(request),
                 now=clock.now(),
             )
-        return Response(ChangeSetOut(made, many=True).data, status=201)
+        shown = ChangeSetOut(made, many=True, context={"held": standing(request.user)})
+        return Response(shown.data, status=201)
 
 
 def _new_shares(request: Request, given: dict[str, Any]) -> NewShares:

@@ -55,7 +55,12 @@ def burn_file(
 def _focus(asked: Asked, version: str) -> File:
     money = Money(settings.FOCUS_CREDIT_PRICE, settings.FOCUS_CURRENCY, settings.FOCUS_NAMES_PEOPLE)
     chunks = focus_csv(
-        budget=asked.budget, start=asked.start, end=asked.end, version=version, money=money
+        budget=asked.budget,
+        start=asked.start,
+        end=asked.end,
+        version=version,
+        money=money,
+        held=asked.held,
     )
     return File(f"{_stem(asked)}.focus-{version}.csv", CSV, chunks, is_long=True)
 

@@ -14,6 +14,7 @@ from datetime import datetime
 
 from django.db.models import QuerySet
 
+from budgets.access import EVERYTHING, Standing
 from budgets.models import Budget
 from ledger.exports import focus_columns as focus
 from ledger.exports.focus_rows import Correction, Line, Money, Names, rows_of
@@ -37,10 +38,17 @@ TYPED = ("BillingAccountName", "ChargeDescription", "ResourceName", "SubAccountN
 
 
 def focus_csv(
-    *, budget: Budget, start: datetime, end: datetime, version: str, money: Money
+    *,
+    budget: Budget,
+    start: datetime,
+    end: datetime,
+    version: str,
+    money: Money,
+    held: Standing = EVERYTHING,
 ) -> Iterator[bytes]:
     """Yield the file of what began, or was corrected, in [start, end), a thousand rows at a time.
 
+    ``held``: the reader's standing; of a budget that moved out of their sight they read no path.
     Raises LedgerError at once for a version there is none of, or a currency that is no nation's.
     """
     start, end = span(start, end)
@@ -51,18 +59,18 @@ def focus_csv(
         raise LedgerError(
             f"FOCUS_CURRENCY is {money.currency!r}, no national currency: set one such as EUR."
         )
-    return _chunks(budget, start, end, version, money)
+    return _chunks(budget, (start, end), version, money, held)
 
 
 def _chunks(
-    budget: Budget, start: datetime, end: datetime, version: str, money: Money
+    budget: Budget, between: Ran, version: str, money: Money, held: Standing
 ) -> Iterator[bytes]:
     columns = [column.name for column in focus.columns(version)]
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(columns)
-    names, number = Names.load(), 0
-    for line in _lines(budget, start, end):
+    names, number = Names.load(held), 0
+    for line in _lines(budget, *between):
         for row in rows_of(line, names, money):
             for name in TYPED:
                 if row.get(name):

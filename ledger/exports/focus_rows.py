@@ -7,6 +7,7 @@ from decimal import Context, Decimal
 from functools import cache
 from typing import Any, NamedTuple
 
+from budgets.access import Standing
 from budgets.models import Budget, Period
 from clusters.models import Pool
 from ledger.exports import focus_columns as focus
@@ -86,19 +87,21 @@ class Names:
         self.budgets, self.periods, self.pools, self.rates = budgets, periods, pools, rates
 
     @classmethod
-    def load(cls) -> "Names":
+    def load(cls, held: Standing) -> "Names":
         every = list(Budget.objects.order_by("path"))
         root = next((one for one in every if one.is_root), None)
         return cls(
-            {one.pk: _budget(one, root) for one in every},
+            {one.pk: _budget(one, root, held) for one in every},
             {one.pk: (one.starts_at, one.ends_at, _period(one)) for one in Period.objects.all()},
             {one.pk: _pool(one) for one in Pool.objects.select_related("cluster")},
             Rates.load(),
         )
 
 
-def _budget(budget: Budget, root: Budget | None) -> dict[str, str]:
+def _budget(budget: Budget, root: Budget | None, held: Standing) -> dict[str, str]:
     organisation = root.name if root else budget.name
+    # What has moved out of sight had charges, so it was a project: nor is it said how deep it is.
+    depth = budget.path.count("/") if held.knows(budget.path) else len(LEVELS)
     return {
         "BillingAccountId": f"budget-{root.pk if root else budget.pk}",
         "BillingAccountName": organisation,
@@ -109,8 +112,8 @@ def _budget(budget: Budget, root: Budget | None) -> dict[str, str]:
         ),
         "SubAccountId": f"budget-{budget.pk}",
         "SubAccountName": budget.name,
-        "SubAccountType": LEVELS[min(budget.path.count("/"), len(LEVELS) - 1)],
-        "x_BudgetPath": budget.path,
+        "SubAccountType": LEVELS[min(depth, len(LEVELS) - 1)],
+        "x_BudgetPath": held.named(budget.path),
     }
 
 
