@@ -86,6 +86,7 @@ def test_even_plans_count_from_when_the_period_has_gpus(petrel, period) -> None:
 
 def test_planned_to_date_of_a_grant(petrel: Budget, period: Period) -> None:
     curve = plans.curve(make_plan(petrel, period, [20, 30, 50]))
+    assert curve is not None
     assert plans.planned_to_date(granted_mgpus=999, curve=curve, at=NOVEMBER) == 199
 
 
@@ -203,7 +204,7 @@ def test_a_draft_keeps_the_borders_that_plans_and_checkpoints_are_made_for(
         said = "2026 Q4 has checkpoints for its dates and its zone: remove those first."
     with pytest.raises(Refused, match=said):
         periods.redraft_period(period=draft, now=BEFORE, **moved)
-    same = {"starts_at": T0, "ends_at": T1, "time_zone": "UTC", "name": "Q4"}
+    same: dict[str, Any] = {"starts_at": T0, "ends_at": T1, "time_zone": "UTC", "name": "Q4"}
     assert periods.redraft_period(period=draft, now=BEFORE, **same).name == "Q4"
     if bound == "checkpoint":
         checkpoints.remove_checkpoint(checkpoint=checkpoint, now=BEFORE)
