@@ -297,16 +297,15 @@ def test_a_row_can_not_be_replaced_past_the_triggers(petrel: Budget) -> None:
     close()
     entry = Entry.objects.values().order_by("-pk").first()
     assert entry is not None
-    columns, values = list(entry), [entry["id"], *list(entry.values())[1:]]
-    values[columns.index("amount_mgpus")] = 999
-    places = ", ".join(["%s"] * len(columns))
+    values: list[Any] = list((entry | {"amount_mgpus": 999}).values())
+    places = ", ".join(["%s"] * len(values))
     with (
         pytest.raises(DatabaseError, match="append-only"),
         transaction.atomic(),
         connection.cursor() as cursor,
     ):
         cursor.execute(
-            f"INSERT OR REPLACE INTO ledger_entry ({', '.join(columns)}) VALUES ({places})", values
+            f"INSERT OR REPLACE INTO ledger_entry ({', '.join(entry)}) VALUES ({places})", values
         )
     assert Entry.objects.values().get(pk=entry["id"]) == entry
 
