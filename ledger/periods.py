@@ -261,7 +261,7 @@ def _changed_grants(
     found = accounts(period=period, at=now)
     done = _written(period, at)
     moved, archived = _moved_by(period, at)
-    for budget_id in sorted(moved.keys() | archived):
+    for budget_id in sorted(moved.keys() | archived | done.keys()):
         amount, free = moved.get(budget_id, 0) - done.get(budget_id, 0), found.free(budget_id)
         if budget_id in archived:
             amount = -free  # nobody can spend it there any more: it is its parent's again
