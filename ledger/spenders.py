@@ -9,7 +9,7 @@ from operator import or_
 from typing import Any, NamedTuple
 
 from django.contrib.auth.models import User
-from django.db.models import Case, Count, F, Q, QuerySet, Sum, When
+from django.db.models import Count, Q, QuerySet, Sum
 
 from budgets.models import Budget, Period
 from ledger.burn import cut
@@ -17,6 +17,7 @@ from ledger.figures import SETTLES, closed_until
 from ledger.instants import from_seconds, span, to_seconds, whole
 from ledger.membership import Membership
 from ledger.models import ClosedTimestep, Entry, JobRollup
+from ledger.rankings import SIGNED, dearest_jobs
 from ledger.segments import IN_FORCE
 from ledger.stretches import CORRECTIONS, LONGEST_TIMESTEP
 from workloads.models import Job
@@ -25,7 +26,6 @@ Kind = Entry.Kind
 Spell = tuple[int, int, set[int]]  # budgets below another from an instant to another
 Amounts = tuple[int, int]  # milli-GPU-seconds settled, GPU-seconds held
 Counted = tuple[int, Amounts]  # of so many jobs
-SIGNED = Case(*(When(kind=kind, then=F("amount_mgpus") * sign) for kind, sign in SETTLES.items()))
 
 
 class Whose(NamedTuple):
@@ -148,7 +148,7 @@ def _ranked_sums(periods: list[Period], ids: set[int] | None, limit: int) -> _Ra
     mine = Q() if ids is None else Q(budget_id__in=ids)
     sums = JobRollup.objects.filter(mine, period__in=periods, kind__in=SETTLES).order_by()
     jobless = Entry.objects.filter(mine, period__in=periods, job=None, kind__in=CORRECTIONS)
-    by_job = sums.values_list("job_id").annotate(a=Sum(SIGNED), b=Sum("gpu_seconds"))
+    dearest = dearest_jobs(budget_ids=ids, periods=periods, limit=limit)
     whose = sums.values_list("job__submitted_by_id")
     by_person = whose.annotate(
         count=Count("job_id", distinct=True), a=Sum(SIGNED), b=Sum("gpu_seconds")
@@ -157,7 +157,7 @@ def _ranked_sums(periods: list[Period], ids: set[int] | None, limit: int) -> _Ra
     rest = jobless.order_by().aggregate(a=Sum(SIGNED), b=Sum("gpu_seconds"))
     return _Ranking(
         total=_added([*(one for _, one in people.values()), (rest["a"] or 0, rest["b"] or 0)]),
-        jobs=[(pk, (a, b)) for pk, a, b in by_job.order_by("-a", "-b", "job_id")[:limit]],
+        jobs=[(pk, (settled, held)) for pk, settled, held in dearest],
         job_count=sum(count for count, _ in people.values()),
         people=_dearest(people, limit),
         person_count=len(people),

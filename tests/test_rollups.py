@@ -133,7 +133,7 @@ def test_holds_and_jobs_are_those_of_the_entries(world: World) -> None:
         assert {mine: by[period.pk] for mine, by in left.items()} == by_hand.open_holds(period)
         everyone = [budget.pk for budget in world.tree.values()]
         right = by_hand.dearest(everyone, period)
-        assert dearest_jobs(budget_ids=everyone, period=period, limit=99) == right
+        assert dearest_jobs(budget_ids=everyone, periods=[period], limit=99) == right
     totals: dict[int, int] = {}
     for period in world.periods:
         for job, settled, _ in by_hand.dearest(everyone, period):

@@ -280,7 +280,7 @@ def _split(days: list[Day], hue: Hue) -> Split:
 def _top_jobs(below: list[int], period: Period | None) -> list[TopJob]:
     if period is None:
         return []
-    ranked = rankings.dearest_jobs(budget_ids=below, period=period, limit=TOP_JOBS)
+    ranked = rankings.dearest_jobs(budget_ids=below, periods=[period], limit=TOP_JOBS)
     jobs = Job.objects.select_related("budget", "submitted_by").in_bulk([row[0] for row in ranked])
     return [TopJob(jobs[pk], settled, seconds) for pk, settled, seconds in ranked]
 
