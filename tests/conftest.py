@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.db.backends.sqlite3.base import DatabaseWrapper as SqliteWrapper
 from django.test import Client
+from hypothesis import settings as property_settings
 from rest_framework.test import APIClient
 
 from budgets.models import Budget
@@ -20,6 +21,10 @@ from tests.pages_day import Day, play
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
+
+# No test may fail because the machine was busy: nothing is timed, so no example has a deadline.
+property_settings.register_profile("untimed", deadline=None)
+property_settings.load_profile("untimed")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

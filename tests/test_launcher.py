@@ -138,7 +138,7 @@ def test_two_set_ups_at_once_take_turns() -> None:
         )
         assert second.stdout is not None
         assert "waiting for it" in second.stdout.readline()
-    assert second.communicate(timeout=10)[0] == "my turn\n"
+    assert second.communicate(timeout=60)[0] == "my turn\n"
 
 
 def test_lock_files_are_complete_and_name_no_address() -> None:
@@ -224,7 +224,7 @@ def test_a_service_that_ends_is_named_and_stops_the_others(tmp_path: Path, port:
     run = _serve(tmp_path, port)
     beat = next(pid for pid in _living(tmp_path) if " beat " in _command(pid))
     os.kill(beat, signal.SIGKILL)
-    _, errors = run.communicate(timeout=30)
+    _, errors = run.communicate(timeout=60)
     assert run.returncode == 1
     assert "run: beat ended by itself (exit code -9); all stopped.\n" in errors
     assert _becomes(lambda: not _living(tmp_path))
@@ -239,7 +239,7 @@ def test_all_is_well_while_it_serves_and_an_interrupt_is_no_error(
     for options in (["--web", "--worker", "cycle"], ["--beat", "--worker", "long"]):
         assert _becomes(lambda: _health(tmp_path, port, *options).returncode == 0)  # noqa: B023
     run.send_signal(signal.SIGINT)
-    output, _ = run.communicate(timeout=30)
+    output, _ = run.communicate(timeout=60)
     assert run.returncode == 0
     assert "Stopping." in output
     assert _living(tmp_path) == []
