@@ -1,14 +1,36 @@
 """Alarms: something is wrong and somebody must act. One open alarm per kind."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime
 
 from allocator.models import Alarm
 
 UNREACHABLE = "unreachable:"  # and the cluster's slug
+# Kinds of the open alarms, where they were read once for a whole cycle.
+_known: ContextVar[set[str] | None] = ContextVar("open_alarms", default=None)
+
+
+@contextmanager
+def read_once() -> Iterator[None]:
+    """Read once which alarms are open: a cycle clears many kinds, and hardly ever is one open.
+
+    One that another process raises meanwhile is cleared by the next cycle.
+    """
+    open_now = Alarm.objects.filter(cleared_at=None).values_list("kind", flat=True)
+    before = _known.set(set(open_now))
+    try:
+        yield
+    finally:
+        _known.reset(before)
 
 
 def raise_alarm(*, kind: str, text: str, at: datetime, **data: object) -> Alarm:
     """Open an alarm, or keep the open one of its kind with the newest text."""
+    known = _known.get()
+    if known is not None:
+        known.add(kind)
     alarm = Alarm.objects.filter(kind=kind, cleared_at=None).first()
     if alarm is None:
         return Alarm.objects.create(kind=kind, text=text[:300], raised_at=at, data=data)
@@ -18,6 +40,8 @@ def raise_alarm(*, kind: str, text: str, at: datetime, **data: object) -> Alarm:
 
 
 def clear(*, kind: str, at: datetime) -> None:
+    if not _may_be_open(kind):
+        return
     Alarm.objects.filter(kind=kind, cleared_at=None).update(cleared_at=at)
 
 
@@ -29,7 +53,7 @@ def note(*, kind: str, **data: object) -> None:
 
 
 def is_open(*, kind: str) -> bool:
-    return Alarm.objects.filter(kind=kind, cleared_at=None).exists()
+    return _may_be_open(kind) and Alarm.objects.filter(kind=kind, cleared_at=None).exists()
 
 
 def unreachable() -> set[str]:
@@ -37,9 +61,16 @@ def unreachable() -> set[str]:
 
     One that answers but for some calls (``answers`` in the alarm's data) is not among them.
     """
+    if not _may_be_open(UNREACHABLE):
+        return set()
     open_now = Alarm.objects.filter(kind__startswith=UNREACHABLE, cleared_at=None)
     return {
         alarm.kind.removeprefix(UNREACHABLE)
         for alarm in open_now
         if not alarm.data.get("answers", False)
     }
+
+
+def _may_be_open(prefix: str) -> bool:
+    known = _known.get()
+    return known is None or any(kind.startswith(prefix) for kind in known)

@@ -51,6 +51,7 @@ class _Course:
 
     at: datetime
     trigger: str
+    version: int  # the allocator's, before anything was read
     calls: Calls = field(default_factory=Calls)
     closed: list[datetime] = field(default_factory=list)
     refused: dict[int, ledger.HoldResult] = field(default_factory=dict)
@@ -62,14 +63,15 @@ def run(*, at: datetime, trigger: str) -> Cycle | None:
     A clock that went backwards is held at the last instant that was observed: what is written
     down has happened.
     """
-    with requests.single_flight() as alone:
+    with requests.single_flight() as alone, alarms.read_once():
         if not alone:
             return None
-        asked = requests.state().requested
-        course = _Course(at=_not_before_observed(at), trigger=trigger)
+        begun = requests.state()
+        course = _Course(_not_before_observed(at), trigger, begun.version)
         _compare_clocks(at, course.at)
         driving.observe(at=course.at, calls=course.calls)
         _carry_out(course)
+        _stop_what_must_end(course)
         _grant_what_takes_effect(course.at)
         course.closed = closing.close_due(at=course.at, calls=course.calls)
         turning.start_due(at=course.at)  # also where no timestep was to be closed
@@ -82,7 +84,9 @@ def run(*, at: datetime, trigger: str) -> Cycle | None:
             cycle = None
         _carry_out(course)
         closing.cover_services(at=course.at)
-        AllocatorState.objects.filter(pk=1, handled__lt=asked).update(handled=asked)
+        AllocatorState.objects.filter(pk=1, handled__lt=begun.requested).update(
+            handled=begun.requested
+        )
     return cycle
 
 
@@ -125,9 +129,13 @@ def _compare_clocks(at: datetime, held: datetime) -> None:
 
 
 def _carry_out(course: _Course) -> None:
-    """Carry out what is decided; then stop what was cancelled meanwhile or lost its node."""
+    """Carry out what is decided."""
+    driving.carry_out(at=course.at, calls=course.calls)
+
+
+def _stop_what_must_end(course: _Course) -> None:
+    """Stop what was cancelled, or lost its node, since the last cycle."""
     at = course.at
-    driving.carry_out(at=at, calls=course.calls)
     running = Run.objects.filter(state=Run.State.RUNNING).select_related("job")
     cancelled = running.filter(job__cancel_requested_at__isnull=False)
     stopped = [
@@ -156,7 +164,7 @@ def _grant_what_takes_effect(at: datetime) -> None:
 def _plan_and_commit(course: _Course) -> Cycle:
     for _ in range(ATTEMPTS):
         try:
-            taken = snapshot.take(at=course.at, version=requests.state().version)
+            taken = snapshot.take(at=course.at, version=course.version)
             hint = ahead.hint(taken)
             result = _solve(taken, hint)
         except (ProblemError, SolverFailed) as error:
@@ -172,6 +180,7 @@ def _plan_and_commit(course: _Course) -> Cycle:
         if committing.commit(cycle=cycle, taken=taken, result=result, refused=course.refused):
             return cycle
         logger.info("Another cycle was committed after the snapshot of %s: again.", course.at)
+        course.version = requests.state().version
     cycle.pk = None  # its number went back with the commit, and may be another's by now
     cycle.status = Cycle.Status.SUPERSEDED
     cycle.save()

@@ -88,7 +88,8 @@ def _observe(line: Line, at: datetime) -> int:
     seen = line.observe(since=cluster.observed_until, at=at, live=set(live))
     known = [report for report in seen.runs if report.external_id in live]
     with transaction.atomic():
-        clusters.record(cluster, seen, closed_until=figures.closed_until())
+        closed = figures.closed_until() if seen.gpus else None
+        clusters.record(cluster, seen, closed_until=closed)
         ended = sum(_take_over(live[report.external_id], report, at) for report in known)
     if alarms.is_open(kind=_alarm(line)):
         _note_that_it_answers(line, at)

@@ -16,20 +16,30 @@ from ledger.decay import ONE, Decay
 from ledger.instants import from_seconds, to_seconds
 
 
+def window_start(at: datetime) -> datetime:
+    """When the fair-share window of an instant begins."""
+    return at - timedelta(days=settings.USAGE_WINDOW_DAYS)
+
+
 def budget_nodes(
-    *, tree: Mapping[int, shares.TreeNode], at: datetime, until: datetime
+    *,
+    tree: Mapping[int, shares.TreeNode],
+    at: datetime,
+    until: datetime,
+    history: shares.History | None = None,
 ) -> tuple[BudgetNode, ...]:
     """The tree at an instant with usage and entitlement in reference GPU-seconds.
 
     Usage is funded GPU-seconds × rate in the window up to ``at``, rounded up, so that nobody who
     used anything counts as one who used nothing. Entitlement is effective share × healthy
     GPU-seconds × rate from the window's start to ``until``, the end of the timestep that this plan
-    commits. With a half-life, older hours count less in both.
+    commits. With a half-life, older hours count less in both. ``history`` is the shares' from
+    the window's start to ``until``, where it was read before.
     """
-    start = at - timedelta(days=settings.USAGE_WINDOW_DAYS)
+    start = window_start(at)
     half_life = settings.USAGE_HALF_LIFE_HOURS
     used = reports.usage_window(start=start, end=at, now=at, half_life_hours=half_life)
-    entitled = _entitled(start, until, at)
+    entitled = _entitled(start, until, at, history)
     return tuple(
         BudgetNode(
             path=node.budget.path,
@@ -47,7 +57,9 @@ def factors(nodes: Iterable[BudgetNode]) -> Mapping[str, Fraction]:
     return budget_factors(nodes)
 
 
-def _entitled(start: datetime, until: datetime, at: datetime) -> dict[int, int]:
+def _entitled(
+    start: datetime, until: datetime, at: datetime, history: shares.History | None
+) -> dict[int, int]:
     rates = clusters.rates(at=at)
     begun = clusters.in_use_since()
     decay = Decay(to_seconds(at), settings.USAGE_HALF_LIFE_HOURS)
@@ -63,6 +75,7 @@ def _entitled(start: datetime, until: datetime, at: datetime) -> dict[int, int]:
         if begun[pool] < end
     ]
     totals: dict[int, int] = {}
-    for (budget, pool), weighted in shares.entitled_gpu_seconds(slices=slices).items():
+    entitled = shares.entitled_gpu_seconds(slices=slices, history=history)
+    for (budget, pool), weighted in entitled.items():
         totals[budget] = totals.get(budget, 0) + weighted // ONE * rates[pool] // 1000
     return totals

@@ -15,11 +15,12 @@ from django.db.models import Q
 
 from allocator import calls, entitlements, refusals, timesteps
 from allocator.core import problem as core
+from allocator.draining import Draining
 from allocator.models import Cycle
 from allocator.weights import urgency_factors, weight
 from budgets import shares
 from clusters import services as clusters
-from clusters.models import Drain, Node
+from clusters.models import Node
 from workloads.demand import demand_over, remaining_s
 from workloads.models import Job, Run
 from workloads.preemptions import stopped_lately
@@ -117,7 +118,9 @@ class _Builder:
         self.live = [job for job in jobs if job.pk in self.runs]
         self.queued = [job for job in jobs if job.state == Job.State.QUEUED]
         self.refused = refusals.paused(at=at)
-        self.tree = shares.tree(at=at)
+        window = entitlements.window_start(at)
+        self.history = shares.History.load(since=window, until=self._first_end())
+        self.tree = self.history.tree(at)
         self.held_on: dict[int, int] = defaultdict(int)  # node → GPUs held by live runs
         for run in self.runs.values():
             for holding in run.holdings.all():
@@ -155,7 +158,10 @@ class _Builder:
         return related.prefetch_related("pools__cluster", "dependencies__budget").order_by("id")
 
     def snapshot(self, version: int) -> Snapshot:
-        budgets = entitlements.budget_nodes(tree=self.tree, at=self.at, until=self._first_end())
+        until = self._first_end()
+        budgets = entitlements.budget_nodes(
+            tree=self.tree, at=self.at, until=until, history=self.history
+        )
         plannable = [job for job in self.queued if self._may_start(job)]
         known = {job.pk: job for job in [*self.live, *plannable]}
         factors = entitlements.factors(budgets)
@@ -177,7 +183,7 @@ class _Builder:
             overrun=True,
             nodes=tuple(core.Node(n.name, n.gpus, n.pool.slug) for n in self.nodes),
             jobs=tuple(jobs),
-            drains=tuple(self._drains()),
+            drains=tuple(self._draining().drains()),
             budgets=budgets,
         )
         return Snapshot(
@@ -348,51 +354,15 @@ class _Builder:
             self.relaxed.append(f"{job.name} sheds at most {cap} GPUs a timestep from {held}.")
         return relaxed
 
-    def _drains(self) -> list[core.Drain]:
-        drains = []
-        for node in self.nodes:
-            if node.pk in self.down:
-                drains.extend(self._from_when_free(node, 0, self.horizon))
-        end = self.origin + self.step * self.horizon
-        windows = Drain.objects.filter(starts_at__lt=end).select_related("node")
-        for window in windows:
-            if window.node_id not in self.row_of or window.node_id in self.down:
-                continue
-            if window.ends_at is not None and window.ends_at <= self.at:
-                continue
-            drains.extend(self._drain(window))
-        return drains
-
-    def _drain(self, window: Drain) -> list[core.Drain]:
-        """A window starts when the protection of what runs there ends."""
-        start = max(0, (window.starts_at - self.origin) // self.step)
-        until = self.horizon
-        if window.ends_at is not None:
-            until = min(until, timesteps.ceil_steps(window.ends_at - self.origin))
-        return self._from_when_free(window.node, start, until)
-
-    def _from_when_free(self, node: Node, start: int, until: int) -> list[core.Drain]:
-        free_from = max(self.pinned_until[node.pk], self._shed_by(node.pk))
-        if free_from > start:
-            self.relaxed.append(
-                f"The drain of {node.name} starts {free_from - start} timesteps later, "
-                "when the protection of its runs ends."
-            )
-            start = free_from
-        return [core.Drain(node.name, start, until)] if start < until else []
-
-    def _shed_by(self, node_id: int) -> int:
-        """Timesteps until real-time services can have left a node within their swap caps."""
-        latest = 0
-        for job in self.live:
-            if not job.is_realtime:
-                continue
-            there = sum(
-                h.gpus
-                for h in self.runs[job.pk].holdings.all()
-                if h.node_id == node_id and h.ended_at is None
-            )
-            frozen = 1 if self.settled else 0
-            if there:
-                latest = max(latest, -(-there // job.service.swap_cap) - 1 + frozen)
-        return latest
+    def _draining(self) -> Draining:
+        return Draining(
+            at=self.at,
+            origin=self.origin,
+            horizon=self.horizon,
+            nodes=self.nodes,
+            down=self.down,
+            protected=self.pinned_until,
+            services=[(job, self.runs[job.pk]) for job in self.live if job.is_realtime],
+            settled=self.settled,
+            relaxed=self.relaxed,
+        )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import QuerySet
 
 from allocator import alarms, delivery, observed, timesteps
 from budgets.models import Period
@@ -42,17 +42,14 @@ def close_over(*, at: datetime) -> None:
     before every cluster has told what its runs held: one may have started before the end. Where no
     period follows, what still has a hold loses it, as when a period has no credits for it.
     """
-    _each(Period.objects.filter(_over(at)).order_by("ends_at", "pk"), _close, CLOSE, at)
+    _each(_over(at).order_by("ends_at", "pk"), _close, CLOSE, at)
 
 
 def is_due(*, at: datetime) -> bool:
     """Say whether a period would turn now. What an alarm stands for is left to the next tick."""
-    begins = Q(status=Status.APPROVED, starts_at__lte=at)
-    due = (begins, START), (_over(at), CLOSE)
-    return any(
-        Period.objects.filter(which).exists() and not alarms.is_open(kind=kind)
-        for which, kind in due
-    )
+    begun = Period.objects.filter(status=Status.APPROVED, starts_at__lte=at)
+    due = (begun, START), (_over(at), CLOSE)
+    return any(which.exists() and not alarms.is_open(kind=kind) for which, kind in due)
 
 
 def next_start(*, after: datetime) -> datetime | None:
@@ -61,9 +58,12 @@ def next_start(*, after: datetime) -> datetime | None:
     return ahead.order_by("starts_at").values_list("starts_at", flat=True).first()
 
 
-def _over(at: datetime) -> Q:
-    known = timesteps.floor(observed.known_until(at=at))
-    return Q(status=Status.ACTIVE, ends_at__lte=known)
+def _over(at: datetime) -> QuerySet[Period]:
+    """Active periods that are over and known to their end."""
+    over = Period.objects.filter(status=Status.ACTIVE, ends_at__lte=timesteps.floor(at))
+    if not over.exists():  # as nearly always: what clusters have told need not be asked
+        return over
+    return over.filter(ends_at__lte=timesteps.floor(observed.known_until(at=at)))
 
 
 def _each(

@@ -140,16 +140,21 @@ def path_to_root(nodes: Mapping[int, TreeNode], budget_id: int) -> Iterator[Tree
         step = nodes[step].parent_id
 
 
-def entitled_gpu_seconds(*, slices: Iterable[CapacitySlice]) -> dict[tuple[int, int], int]:
+def entitled_gpu_seconds(
+    *, slices: Iterable[CapacitySlice], history: "History | None" = None
+) -> dict[tuple[int, int], int]:
     """Return what each budget is entitled to over the slices, in GPU-seconds by (budget, pool).
 
     Effective share × capacity, cut wherever a vector takes effect inside a slice (capacity is
-    then taken as even over the slice); summed exactly, rounded down once. Four queries.
+    then taken as even over the slice); summed exactly, rounded down once. Three queries, or none
+    with a ``history`` that covers the slices.
     """
     slices = sorted(slices, key=lambda s: (s.pool_id, s.start))
     if not slices:
         return {}
-    history = _History.load(since=min(s.start for s in slices), until=max(s.end for s in slices))
+    if history is None:
+        since, until = min(s.start for s in slices), max(s.end for s in slices)
+        history = History.load(since=since, until=until)
     # What each state of the tree holds for is added up first: fractions are slow.
     held_for: dict[tuple[datetime, int], Fraction] = {}
     for piece in slices:
@@ -166,8 +171,8 @@ def entitled_gpu_seconds(*, slices: Iterable[CapacitySlice]) -> dict[tuple[int, 
     return {owner: int(total) for owner, total in totals.items()}
 
 
-class _History:
-    """The approved vectors in force in an interval, to ask for many instants with few queries."""
+class History:
+    """The approved vectors in force in [since, until), to ask for many instants of it."""
 
     def __init__(
         self,
@@ -179,7 +184,8 @@ class _History:
         self._changes = sorted({effective_at for effective_at, _, _ in sets})
 
     @classmethod
-    def load(cls, *, since: datetime, until: datetime) -> "_History":
+    def load(cls, *, since: datetime, until: datetime) -> "History":
+        """Read it. Three queries."""
         approved = ChangeSet.objects.filter(
             status=ChangeSet.Status.APPROVED, effective_at__lt=until
         )
@@ -206,11 +212,14 @@ class _History:
         number = bisect_right(self._changes, at)
         return self._changes[number - 1] if number else datetime.min.replace(tzinfo=UTC)
 
-    def effective(self, at: datetime, pool_id: int) -> dict[int, Fraction]:
+    def tree(self, at: datetime, pool_id: int | None = None) -> dict[int, TreeNode]:
+        """Return what ``shares.tree`` does."""
         last = {parent: pk for effective_at, parent, pk in self._sets if effective_at <= at}
         vectors = {parent: self._vectors.get(pk, {}) for parent, pk in last.items()}
-        nodes = _walk(self._budgets, vectors, pool_id)
-        return {pk: node.effective for pk, node in nodes.items()}
+        return _walk(self._budgets, vectors, pool_id)
+
+    def effective(self, at: datetime, pool_id: int) -> dict[int, Fraction]:
+        return {pk: node.effective for pk, node in self.tree(at, pool_id).items()}
 
 
 def _sets_in_force(at: datetime) -> list[int]:

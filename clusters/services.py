@@ -6,6 +6,7 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import Min, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 
 from clusters.connectors.base import Observation
 from clusters.models import Cluster, GpuState, Node, NodeState, Pool, PoolRate
@@ -81,10 +82,10 @@ def all_nodes() -> list[Node]:
 
 def rates(*, at: datetime) -> dict[int, int]:
     """Rate of each pool in force at an instant, per mille; 1000 where none is set."""
-    found = {pool_id: 1000 for pool_id in Pool.objects.values_list("pk", flat=True)}
-    for rate in PoolRate.objects.filter(effective_at__lte=at).order_by("effective_at"):
-        found[rate.pool_id] = rate.rate_per_mille
-    return found
+    so_far = PoolRate.objects.filter(pool=OuterRef("pk"), effective_at__lte=at)
+    last = so_far.order_by("-effective_at").values("rate_per_mille")[:1]
+    pools = Pool.objects.order_by().annotate(rate=Coalesce(Subquery(last), 1000))
+    return dict(pools.values_list("pk", "rate"))
 
 
 def in_use_since() -> dict[int, datetime]:

@@ -14,5 +14,7 @@ def lock_ledger() -> None:
     point at a budget may still be written. On SQLite the transaction itself excludes.
     """
     assert connection.in_atomic_block, "the lock lives as long as a transaction"
+    if not connection.features.has_select_for_update:
+        return
     roots = Budget.objects.filter(parent=None).select_for_update(no_key=True)
     list(roots.order_by("pk").values_list("pk"))

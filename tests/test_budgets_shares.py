@@ -153,7 +153,7 @@ def test_of_a_long_history_only_what_is_in_force_is_read():
         make.make_shares(tree["orlo"], {science: 10_000 * n, vision: 20_000}, at=T0 + n * hour)
     at = T0 + 6.5 * hour
     piece = shares.CapacitySlice(pool.pk, at, at + hour, 1000)
-    history = shares._History.load(since=piece.start, until=piece.end)
+    history = shares.History.load(since=piece.start, until=piece.end)
     assert len([1 for _, parent, _ in history._sets if parent == tree["orlo"].pk]) == 2
     entitled = shares.entitled_gpu_seconds(slices=[piece])
     assert entitled[science.pk, pool.pk] == (600 + 700) // 2

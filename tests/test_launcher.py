@@ -7,7 +7,9 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -114,7 +116,7 @@ def test_a_half_made_environment_is_made_anew_and_a_whole_one_kept(
     (venv / "bin" / "python").write_text("half")
 
     environment.prepare(processes)
-    assert (venv / "bin" / "pip").exists()
+    assert (venv / "lib" / f"python3.{sys.version_info[1]}" / "site-packages" / "pip").is_dir()
     (venv / "mark").touch()
     environment.prepare(processes)
     assert (venv / "mark").exists()
@@ -125,6 +127,22 @@ def test_a_half_made_environment_is_made_anew_and_a_whole_one_kept(
     ready.unlink()
     environment.prepare(processes)
     assert (tmp_path / "warm").read_text() == "..."  # and where compiled code was cleared away
+
+
+@pytest.mark.slow
+def test_where_pip_cannot_be_unpacked_python_installs_it_itself(
+    monkeypatch: pytest.MonkeyPatch, processes: Processes, tmp_path: Path
+) -> None:
+    broken = tmp_path / "pip-1-py3-none-any.whl"
+    with zipfile.ZipFile(broken, "w") as wheel:
+        wheel.writestr("pip/__main__.py", "raise SystemExit(1)")
+    monkeypatch.setattr(sysconfig, "get_config_var", lambda name: str(tmp_path))
+    python = tmp_path / ".venv" / "bin" / "python"
+    monkeypatch.setattr(environment, "VENV", tmp_path / ".venv")
+    monkeypatch.setattr(environment, "PYTHON", python)
+    environment._create(processes)
+    answer = subprocess.run([python, "-m", "pip", "--version"], capture_output=True, text=True)
+    assert str(tmp_path / ".venv") in answer.stdout
 
 
 def test_two_set_ups_at_once_take_turns() -> None:

@@ -63,10 +63,9 @@ class SimulatedConnector:
         self, *, since: datetime | None, at: datetime, live: Collection[str]
     ) -> Observation:
         with transaction.atomic():
-            self._let_time_pass(at)
+            nodes, faults = self._nodes_and_faults(at)
+            self._let_time_pass(at, nodes, faults)
             tasks = SimulatedTask.objects.filter(cluster=self.cluster, external_id__in=live)
-            nodes = list(Node.objects.filter(pool__cluster=self.cluster))
-            faults = list(SimulatedFault.objects.filter(node__in=nodes, starts_at__lte=at))
             return Observation(
                 at=at,
                 runs=tuple(_report(task) for task in tasks),
@@ -96,7 +95,7 @@ class SimulatedConnector:
 
     def stop(self, external_id: str, *, at: datetime) -> RunReport:
         with transaction.atomic():
-            self._let_time_pass(at)
+            self._let_time_pass(at, *self._nodes_and_faults(at))
             task = SimulatedTask.objects.get(external_id=external_id)
             if task.stopped_at is None:
                 self._end(task, at=max(at, task.started_at), outcome="stopped")
@@ -129,10 +128,14 @@ class SimulatedConnector:
         tasks = {t.external_id: t for t in SimulatedTask.objects.filter(external_id__in=ids)}
         return [_idle_seconds(tasks.get(w.external_id), w) * w.gpus for w in windows]
 
-    def _let_time_pass(self, at: datetime) -> None:
+    def _nodes_and_faults(self, at: datetime) -> tuple[list[Node], list[SimulatedFault]]:
+        nodes = list(Node.objects.filter(pool__cluster=self.cluster))
+        return nodes, list(SimulatedFault.objects.filter(node__in=nodes, starts_at__lte=at))
+
+    def _let_time_pass(self, at: datetime, nodes: list[Node], faults: list[SimulatedFault]) -> None:
         """End what has ended by now: by itself, or with its node, whichever came first."""
         running = SimulatedTask.objects.filter(cluster=self.cluster, stopped_at=None)
-        failed = self._failures(at)
+        failed = self._failures(at, nodes, faults)
         for task in running.filter(Q(ends_at__lte=at) | Q(pk__in=failed)):
             fault = failed.get(task.pk)
             if fault is not None and (task.ends_at is None or fault < task.ends_at):
@@ -140,13 +143,15 @@ class SimulatedConnector:
             elif task.ends_at is not None:
                 self._end(task, at=task.ends_at, outcome=task.outcome)
 
-    def _failures(self, at: datetime) -> dict[int, datetime]:
+    @staticmethod
+    def _failures(
+        at: datetime, nodes: list[Node], faults: list[SimulatedFault]
+    ) -> dict[int, datetime]:
         """Tasks whose node fails, or is taken away, by ``at`` while they hold GPUs of it → when."""
-        faults = SimulatedFault.objects.filter(node__pool__cluster=self.cluster, starts_at__lte=at)
-        gone = Node.objects.filter(pool__cluster=self.cluster, active_until__lte=at)
+        gone = [(n.pk, n.active_until) for n in nodes if n.active_until and n.active_until <= at]
         spans: list[tuple[int, datetime, datetime | None]] = [
-            *faults.values_list("node_id", "starts_at", "ends_at"),
-            *((node.pk, node.active_until, None) for node in gone if node.active_until),
+            *((fault.node_id, fault.starts_at, fault.ends_at) for fault in faults),
+            *((pk, until, None) for pk, until in gone),
         ]
         first: dict[int, datetime] = {}
         for node_id, starts_at, ends_at in spans:
