@@ -215,10 +215,13 @@ def _debugging(draw: random.Random, start: datetime) -> Iterator[Ask]:
 
 
 def _moment(draw: random.Random, start: datetime) -> int:
-    """Seconds after the day's start at which somebody submits: a tenth right at its beginning."""
+    """Seconds after the day's start at which somebody submits: a tenth right at its beginning.
+
+    At whole ten minutes, so that some submissions share a cycle, as they do where people are busy.
+    """
     if draw.random() < 0.1:
         return 10 * MINUTE
     first = start.astimezone(ZONE).hour
     hour = draw.choices(range(24), [BUSY[(first + n) % 24] for n in range(24)])[0]
-    at = hour * HOUR + draw.randrange(HOUR)
+    at = hour * HOUR + draw.randrange(0, HOUR, 10 * MINUTE)
     return min(at, int(timedelta(days=1).total_seconds()) - HOUR)
