@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import pairwise
 from typing import NamedTuple
 
 from django.db.models import QuerySet
@@ -14,7 +15,7 @@ from ledger.instants import to_seconds
 from ledger.membership import Membership
 from ledger.models import ClosedTimestep, Entry, JobRollup
 from ledger.rates import Rates
-from ledger.segments import load_stays
+from ledger.segments import Stay, load_stays
 from ledger.stretches import PeriodSum, period_sums
 
 Kind = Entry.Kind
@@ -33,7 +34,9 @@ class Accounts:
     """A period's amounts per budget at an instant, subtrees included, in milli-GPU-seconds.
 
     ``open_holds`` and ``running`` (not yet charged) stand per attempt, for the attempts that
-    have something in flight and those of the jobs asked for.
+    have something in flight and those of the jobs asked for. ``strayed`` is what is
+    settled and in flight of a budget, but for its own, and not of its children of now, or of more
+    than one of them: a budget that moved has spent it where it stood before.
     """
 
     tree: Membership
@@ -42,6 +45,7 @@ class Accounts:
     settled: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     in_flight: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     held: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    strayed: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     open_holds: dict[Attempt, int] = field(default_factory=lambda: defaultdict(int))
     running: dict[Attempt, int] = field(default_factory=lambda: defaultdict(int))
 
@@ -51,6 +55,12 @@ class Accounts:
 
     def free(self, budget_id: int) -> int:
         return self.granted[budget_id] - self.claimed(budget_id)
+
+    def reserve(self, budget_id: int) -> int:
+        """Return what of its grant a budget's children don't have, nor moved budgets have spent."""
+        children = self.tree.children(budget_id, self.at)
+        given = sum(self.granted[child] for child in children)
+        return self.granted[budget_id] - given - self.strayed[budget_id]
 
     def spendable(self, budget_id: int) -> int:
         return self.free(self.binding(budget_id))
@@ -70,6 +80,17 @@ class Accounts:
     def _add(self, figure: dict[int, int], budget_id: int, seconds: int, amount: int) -> None:
         for node in self.tree.chain(budget_id, seconds):
             figure[node] += amount
+
+    def _spend(self, figure: dict[int, int], budget_id: int, seconds: int, amount: int) -> None:
+        self._add(figure, budget_id, seconds, amount)
+        then, today = (self.tree.chain(budget_id, at) for at in (seconds, self.at))
+        if then != today:
+            for node in then[1:]:
+                self.strayed[node] += amount
+            for node in then:
+                parent = self.tree.parent(node, self.at)
+                if parent is not None:
+                    self.strayed[parent] -= amount
 
 
 def accounts(*, period: Period, at: datetime, jobs: Iterable[int] = ()) -> Accounts:
@@ -93,10 +114,10 @@ def accounts_of(
     """Return the same of a period's sums that have been read already."""
     found = Accounts(tree=tree, at=to_seconds(at))
     _add_sums(found, sums)
-    in_flight = uncharged(since=period.starts_at, until=min(at, period.ends_at))
+    in_flight = uncharged(since=period.starts_at, until=min(at, period.ends_at), tree=tree)
     for part in in_flight:
         found.running[part.attempt] += part.amount_mgpus
-        found._add(found.in_flight, part.budget_id, part.start, part.amount_mgpus)
+        found._spend(found.in_flight, part.budget_id, part.start, part.amount_mgpus)
     budgets = {part.attempt: part.budget_id for part in in_flight}
     for attempt, left in open_holds({mine.job_id for mine in budgets} | set(jobs)).items():
         found.open_holds[attempt] = left.get(period.pk, 0)
@@ -116,7 +137,7 @@ def _add_sums(found: Accounts, sums: Iterable[PeriodSum]) -> None:
             found._add(found.held, one.budget_id, found.at, HOLDS[kind] * one.amount_mgpus)
         else:
             amount = SETTLES[kind] * one.amount_mgpus
-            found._add(found.settled, one.budget_id, one.since, amount)
+            found._spend(found.settled, one.budget_id, one.since, amount)
 
 
 def segment_bounds(charge: Entry) -> tuple[int, int]:
@@ -139,8 +160,11 @@ class Running(NamedTuple):
     amount_mgpus: int
 
 
-def uncharged(*, since: datetime, until: datetime) -> list[Running]:
-    """Return what ran funded in [since, until) and after the last close, ended runs included."""
+def uncharged(*, since: datetime, until: datetime, tree: Membership | None = None) -> list[Running]:
+    """Return what ran funded in [since, until) and after the last close, ended runs included.
+
+    With ``tree``, apart for each place that its budget had.
+    """
     since = max(since, closed_until() or since)
     if since >= until:
         return []
@@ -148,12 +172,18 @@ def uncharged(*, since: datetime, until: datetime) -> list[Running]:
     return [
         Running(
             Attempt(stay.job_id, stay.attempt),
-            *(stay.budget_id, stay.start),
-            stay.gpus * rates.price(stay.pool_id, stay.start, stay.end),
+            *(stay.budget_id, start),
+            stay.gpus * rates.price(stay.pool_id, start, end),
         )
         for stay in load_stays(since, until)
         if stay.funded
+        for start, end in _places(stay, tree)
     ]
+
+
+def _places(stay: Stay, tree: Membership | None) -> Iterable[tuple[int, int]]:
+    moves = tree.moves_of(stay.budget_id, stay.start, stay.end) if tree else []
+    return pairwise([stay.start, *moves, stay.end])
 
 
 def open_holds(job_ids: Iterable[int]) -> OpenHolds:

@@ -29,8 +29,7 @@ class KeyTaken(LedgerError):
 class Side:
     """What a transfer would do to one budget, in milli-GPU-seconds: pairs of before and after.
 
-    ``moved`` is what its grant moves by: 0 for an ancestor whose reserve gives or takes. The
-    reserve is granted − Σ granted of the children.
+    ``moved`` is what its grant moves by: 0 for an ancestor whose reserve gives or takes.
     """
 
     budget_id: int
@@ -141,7 +140,7 @@ def _side(found: Accounts, budget_id: int, amounts: dict[int, int]) -> Side:
     moved, granted = amounts.get(budget_id, 0), found.granted[budget_id]
     above = found.tree.chain(budget_id, found.at)
     below = found.tree.children(budget_id, found.at)
-    shared = sum(found.granted[child] for child in below)
+    reserve = found.reserve(budget_id)
     after = min(found.free(node) + amounts.get(node, 0) for node in above)
     given = sum(amounts.get(child, 0) for child in below)
     return Side(
@@ -149,7 +148,7 @@ def _side(found: Accounts, budget_id: int, amounts: dict[int, int]) -> Side:
         moved=moved,
         granted=(granted, granted + moved),
         spendable=(found.spendable(budget_id), after),
-        reserve=(granted - shared, granted + moved - shared - given),
+        reserve=(reserve, reserve + moved - given),
     )
 
 
@@ -179,7 +178,7 @@ def _refuse_an_empty_reserve(found: Accounts, source: Budget, amounts: dict[int,
     children = found.tree.children(source.pk, found.at)
     if source.pk in amounts and not children:
         return
-    reserve = found.granted[source.pk] - sum(found.granted[child] for child in children)
+    reserve = found.reserve(source.pk)
     if needed > reserve:
         raise LedgerError(
             f"{source.path} has {credits(reserve)} credits in reserve, not {credits(needed)}: "

@@ -76,6 +76,14 @@ class Membership:
     def moves_between(self, start: int, end: int) -> list[int]:
         return [move for move in self.moves if start < move < end]
 
+    def moves_of(self, budget_id: int, start: int, end: int) -> list[int]:
+        """Return when, inside an interval, a budget came to have other ancestors."""
+        return [
+            move
+            for move in self.moves_between(start, end)
+            if self.chain(budget_id, move - 1) != self.chain(budget_id, move)
+        ]
+
     def children(self, budget_id: int, seconds: int) -> list[int]:
         """Return the ids of the budgets that stood right under a budget, in order."""
         return sorted(child for child in self if self.parent(child, seconds) == budget_id)

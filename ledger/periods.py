@@ -1,27 +1,24 @@
-"""Starting and closing periods, and what change sets do to the grants of the active one."""
+"""Starting and closing periods, and applying what takes effect in them."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from fractions import Fraction
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import Sum
 
-from budgets import shares
-from budgets.models import ChangeSet, Period, PlannedCapacity
-from budgets.periods import active
+from budgets.models import Period
 from ledger.carry_over import carried
 from ledger.closing_statements import Delivered, write_statement
 from ledger.entries import Attempt, hold_entry, write
 from ledger.figures import accounts, all_open_holds, closed_until
 from ledger.holds import release_all
-from ledger.instants import LedgerError, iso, to_seconds, whole
+from ledger.instants import LedgerError, iso, whole
 from ledger.lock import lock_ledger
 from ledger.models import Entry
 from ledger.period_plans import granted_by_shares
+from ledger.share_changes import apply_change_set, waiting
 from workloads.models import Holding, Job
 
 Kind, Status = Entry.Kind, Period.Status
@@ -68,8 +65,9 @@ def start_period(*, period: Period, at: datetime, author: User | None = None) ->
     carried = list(_carry_over(period, previous, author, at))
     write([*grants, *carried])
     moved, unfunded = _move_holds(previous, period, at) if previous else ([], [])
-    for change_set in _taking_effect(after=period.starts_at, until=at):
-        apply_change_set(change_set=change_set, now=at)
+    for change_set in waiting(period=period, until=at):
+        if change_set.effective_at > period.starts_at:
+            apply_change_set(change_set=change_set, now=at)
     return PeriodStart(_by_budget(grants), _by_budget(carried), moved, unfunded)
 
 
@@ -118,31 +116,6 @@ def close_period(
     return sorted(left)
 
 
-@transaction.atomic
-def apply_change_set(*, change_set: ChangeSet, now: datetime) -> list[Entry]:
-    """Write what an approved change set moves in the active period's grants; once.
-
-    One entry per affected node: change of effective share × planned GPU-seconds of [effective,
-    end of the period) × rate. A fall stops where granted would drop below what the node has
-    settled, in flight and held. Sets that take effect at one instant count together. An entry of
-    0 on the parent marks the set as applied. Writes nothing for a set that isn't approved, isn't
-    in effect yet, or took effect before the period did (it is in the period's grants).
-    """
-    now = whole(now, "now")
-    at = change_set.effective_at
-    lock_ledger()
-    period = active(now)
-    approved = change_set.status == ChangeSet.Status.APPROVED
-    if period is None or not approved or not period.starts_at < at <= now:
-        return []
-    mark = f"grant:change:{change_set.pk}:"
-    if Entry.objects.filter(key__startswith=mark).exists():
-        return []
-    entries = list(_changed_grants(change_set, period, mark, now))
-    write(entries)
-    return [entry for entry in entries if entry.amount_mgpus]
-
-
 def apply_due_change_sets(*, now: datetime) -> list[Entry]:
     """Apply every approved change set that has taken effect in an active period.
 
@@ -153,17 +126,9 @@ def apply_due_change_sets(*, now: datetime) -> list[Entry]:
     written: list[Entry] = []
     for period in begun:
         at = min(now, period.ends_at - SECOND)
-        for one in _taking_effect(after=period.starts_at, until=at):
+        for one in waiting(period=period, until=at):
             written += apply_change_set(change_set=one, now=at)
     return written
-
-
-def _taking_effect(*, after: datetime, until: datetime) -> list[ChangeSet]:
-    sets = ChangeSet.objects.filter(status=ChangeSet.Status.APPROVED)
-    sets = sets.filter(effective_at__gt=after, effective_at__lte=until)
-    marks = Entry.objects.filter(kind=Kind.GRANT, key__startswith="grant:change:", at__gt=after)
-    done = {int(key.split(":")[2]) for key in marks.values_list("key", flat=True)}
-    return [one for one in sets.order_by("effective_at", "pk") if one.pk not in done]
 
 
 def _check_start(period: Period, at: datetime) -> None:
@@ -252,55 +217,6 @@ def _move_holds(
         entries.append(hold_entry(Kind.HOLD, *place, period.pk, amount, key, at=at, now=now))
     write(entries)
     return moved, unfunded
-
-
-def _changed_grants(
-    change_set: ChangeSet, period: Period, mark: str, now: datetime
-) -> Iterator[Entry]:
-    at = change_set.effective_at
-    found = accounts(period=period, at=now)
-    done = _written(period, at)
-    moved, archived = _moved_by(period, at)
-    for budget_id in sorted(moved.keys() | archived | done.keys()):
-        amount, free = moved.get(budget_id, 0) - done.get(budget_id, 0), found.free(budget_id)
-        if budget_id in archived:
-            amount = -free  # nobody can spend it there any more: it is its parent's again
-        fall = max(amount, -max(0, free)) if amount < 0 else amount
-        note = change_set.reason if fall == amount else f"as far as it is free: {change_set.reason}"
-        if fall:
-            key = f"{mark}{budget_id}"
-            entry = _entry(Kind.GRANT, budget_id, period, fall, key, change_set.author, now)
-            entry.at, entry.note = at, note[:300]
-            yield entry
-    key = f"{mark}applied"
-    entry = _entry(Kind.GRANT, change_set.parent_id, period, 0, key, change_set.author, now)
-    entry.at, entry.note = at, change_set.reason[:300]
-    yield entry
-
-
-def _moved_by(period: Period, at: datetime) -> tuple[dict[int, int], set[int]]:
-    """Return what the shares that change at an instant are worth until the period ends, by budget
-    id, and who left the tree then."""
-    total = to_seconds(period.ends_at) - to_seconds(period.starts_at)
-    rest = Fraction(to_seconds(period.ends_at) - to_seconds(at), total)
-    moved: dict[int, int] = defaultdict(int)
-    archived: set[int] = set()
-    for planned in PlannedCapacity.objects.filter(period=period).select_related("pool"):
-        worth = rest * planned.gpu_seconds * planned.rate_per_mille
-        before = shares.effective_shares(at=at - SECOND, pool=planned.pool)
-        after = shares.effective_shares(at=at, pool=planned.pool)
-        archived |= before.keys() - after.keys()
-        for budget_id in before.keys() | after.keys():
-            new, old = (int(side.get(budget_id, 0) * worth) for side in (after, before))
-            moved[budget_id] += new - old
-    return {budget_id: amount for budget_id, amount in moved.items() if amount}, archived
-
-
-def _written(period: Period, at: datetime) -> dict[int, int]:
-    """Return what sets of the same instant have moved already, by budget id."""
-    entries = Entry.objects.filter(period=period, kind=Kind.GRANT, at=at)
-    entries = entries.filter(key__startswith="grant:change:").order_by()
-    return dict(entries.values_list("budget_id").annotate(total=Sum("amount_mgpus")))
 
 
 def _by_budget(entries: list[Entry]) -> dict[int, int]:

@@ -23,7 +23,7 @@ from ledger.figures import Accounts, accounts
 from ledger.grants import NOTE_MAX, transfer
 from ledger.instants import whole
 from ledger.lock import lock_ledger
-from ledger.periods import apply_change_set
+from ledger.share_changes import apply_change_set
 
 Status, Unit, Decision = Request.Status, Request.Unit, Request.Decision
 

@@ -9,8 +9,9 @@ from operator import attrgetter
 
 from django.db.models import Q
 
-from budgets.models import Period
+from budgets.models import ChangeSet, Period
 from ledger.instants import from_seconds, iso, span, timestep_seconds, to_seconds
+from ledger.membership import Membership
 from ledger.rates import Rates
 from workloads.models import Holding
 
@@ -65,17 +66,29 @@ def segments(*, start: datetime, end: datetime) -> list[Segment]:
     """Return the segments of everything held in [start, end), by run and start.
 
     A holding counts where it overlaps the interval (half-open); an open one to ``end``; one whose
-    start isn't confirmed not at all. Cut at timesteps, borders of periods, changes of rate, and
-    wherever the run's set of GPUs or its funding changes. Three queries.
+    start isn't confirmed not at all. Cut at timesteps, borders of periods, changes of rate, where
+    its budget moves, and wherever the run's set of GPUs or its funding changes. A constant number
+    of queries.
     """
     start, end = span(start, end)
     stays = load_stays(start, end)
     borders = _borders(stays, [to_seconds(at) for at in _period_borders()])
-    rates = Rates.load()
+    rates, tree = Rates.load(), _tree_of(start, end)
     found: list[Segment] = []
     for _, group in groupby(stays, key=attrgetter("run_id")):
-        found += cut_run(list(group), borders=borders, rates=rates)
+        mine = list(group)
+        moves = tree.moves_of(mine[0].budget_id, *map(to_seconds, (start, end))) if tree else []
+        cuts = sorted({*borders, *moves}) if moves else borders
+        found += cut_run(mine, borders=cuts, rates=rates)
     return found
+
+
+def _tree_of(start: datetime, end: datetime) -> Membership | None:
+    """Return who stood under whom, if somebody may have moved inside the interval."""
+    changed = ChangeSet.objects.filter(
+        status=ChangeSet.Status.APPROVED, effective_at__gt=start, effective_at__lt=end
+    )
+    return Membership.load() if changed.exists() else None
 
 
 def cut_run(stays: Sequence[Stay], *, borders: Sequence[int], rates: Rates) -> list[Segment]:

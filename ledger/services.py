@@ -17,7 +17,6 @@ from ledger.instants import LedgerError
 from ledger.periods import (
     NotChargedYet,
     PeriodStart,
-    apply_change_set,
     apply_due_change_sets,
     close_period,
     start_period,
@@ -33,6 +32,7 @@ from ledger.requests import (
 )
 from ledger.rollups import rebuild as rebuild_rollups
 from ledger.segments import Segment, segments
+from ledger.share_changes import apply_change_set
 
 __all__ = [
     "HoldResult",

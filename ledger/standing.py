@@ -18,6 +18,9 @@ from ledger.stretches import PeriodSum, period_sums
 class Figures:
     """One budget's figures in a period, its subtree included; granted and reserve are its own.
 
+    The reserve is granted − Σ granted of the children; what a budget spent before it moved counts
+    in it where it stood then.
+
     Amounts in milli-GPU-seconds, time in GPU-seconds. ``spendable_mgpus`` is the least of
     granted − settled − in flight − held over the budget and its ancestors, and may be negative
     after a correction. GPU-seconds are those of closed timesteps.
@@ -72,7 +75,7 @@ def figures(*, period: Period, now: datetime, tree: Membership | None = None) ->
             in_flight_mgpus=found.in_flight[budget],
             held_mgpus=found.held[budget],
             spendable_mgpus=found.spendable(budget),
-            reserve_mgpus=found.granted[budget] - given[budget],
+            reserve_mgpus=found.granted[budget] - given[budget] - found.strayed[budget],
             charged_gpu_seconds=time[budget].charged,
             parked_gpu_seconds=time[budget].parked,
             parked_mgpus=time[budget].parked_mgpus,

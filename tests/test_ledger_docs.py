@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from budgets.models import Budget
+from allocator import steering
+from allocator.pages.effects import Effect, effects
+from budgets.models import Budget, Period
+from budgets.shares import Vector
 from ledger import reports, services
 from ledger.instants import from_seconds, to_seconds
+from ledger.kept import kept_in
 from ledger.models import Entry, Rollup
 from ledger.refunds import late_end_key
 from ledger.stretches import cover
@@ -179,6 +183,76 @@ def test_a_change_of_shares(tree: dict[str, Budget]) -> None:
     after = granted(tree, at)
     for path, was, becomes in table("change"):
         assert (before[path], after[path]) == (int(was), int(becomes))
+
+
+def hundred_days() -> Period:
+    period = make_period(
+        status="approved", ends_at=T0 + 100 * DAY, capacity={make_pool(): 3_600_000}
+    )
+    services.start_period(period=period, at=T0)
+    return period
+
+
+def spend(budget: Budget, credits: int) -> None:
+    if credits:
+        services.adjust(
+            budget=budget, amount_mgpus=credits * CREDIT, author=make_user(), note="used",
+            key=budget.path, now=T0,
+        )  # fmt: skip
+
+
+def test_what_a_fall_could_not_take_is_kept(tree: dict[str, Budget]) -> None:
+    period, lines = hundred_days(), table("kept")
+    for path, _, spent, *_ in lines:
+        if not Budget.objects.filter(parent=tree[path]).exists():
+            spend(tree[path], int(spent))
+    found = [granted(tree, T0)]
+    keeps: list[dict[int, int]] = []
+    due = []
+    for day, science in ((50, 0), (75, 60_000)):
+        at = T0 + day * DAY
+        shares = {tree["orlo/science"]: science, tree["orlo/vision"]: 100_000 - science}
+        vector: Vector = {budget.pk: {None: share} for budget, share in shares.items()}
+        due.append(effects(parent=tree["orlo"], vector=vector, period=period, at=at, now=at))
+        services.apply_change_set(change_set=make_shares(tree["orlo"], shares, at=at), now=at)
+        found.append(granted(tree, at))
+        keeps.append(kept_in(period))
+    settled = reports.figures(period=period, now=T0 + 75 * DAY)
+    for path, *cells in lines:
+        pk = tree[path].pk
+        before, then, after = (one[path] for one in found)
+        dues = [hours for one in due for hours in _due(one, pk)]
+        row = [before, settled[pk].settled_mgpus // CREDIT]
+        row += [dues[0], then - before, keeps[0].get(pk, 0) // CREDIT]
+        row += [dues[1], after - then, keeps[1].get(pk, 0) // CREDIT, after]
+        assert list(map(int, cells)) == row, path
+
+
+def _due(found: list[Effect], pk: int) -> list[int]:
+    """Return what a budget's share gains or loses, in credits: GPU-hours at rate 1000."""
+    gained = (one.change_gpu_seconds for one in found if one.budget.pk == pk)
+    return [seconds // 3600 for seconds in gained if seconds is not None]
+
+
+def test_a_move(tree: dict[str, Budget]) -> None:
+    make_shares(tree["orlo/vision"], {tree["orlo/vision/tern"]: 75_000})
+    period, at = hundred_days(), T0 + 50 * DAY
+    spend(tree["orlo/science/petrel"], 100)
+    before = reports.figures(period=period, now=at)
+    steering.move_budget(
+        budget=tree["orlo/science/petrel"], to=tree["orlo/vision"], share=25_000,
+        author=make_user(), reason="theirs", now=at,
+    )  # fmt: skip
+    after = reports.figures(period=period, now=at)
+    for path, *cells in table("move"):
+        pk = tree[path].pk
+        written = Entry.objects.filter(budget=tree[path], at=at)
+        by_kind = [
+            sum(written.filter(kind=kind).values_list("amount_mgpus", flat=True))
+            for kind in ("grant", "transfer")
+        ]
+        was, becomes = ([one[pk].granted_mgpus, one[pk].reserve_mgpus] for one in (before, after))
+        assert [int(cell) * CREDIT for cell in cells] == [*was, *by_kind, *becomes], path
 
 
 def test_a_transfer(tree: dict[str, Budget]) -> None:

@@ -1,5 +1,5 @@
 """What a change of shares would do: effective shares, credits, how long they last. Nothing is
-written; the numbers are those that approving it would write (`ledger.periods`)."""
+written; the numbers are those that approving it would write (`ledger.share_changes`)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from budgets import periods, shares
 from budgets.models import WHOLE, Budget, Period, PlannedCapacity
 from budgets.shares import TreeNode, Vector
 from ledger import reports
+from ledger.kept import kept_in, step
 from ledger.reports import Figures
 
 DAY = 86_400
@@ -39,8 +40,9 @@ class Effect:
     ``entitled_mgpus`` is what its share is worth for the rest of the period, in GPU-time
     ``entitled_gpu_seconds`` of all pools; ``change_mgpus`` is what its grant moves by. That stops
     where it would fall under what is spent or set aside, and ``kept_mgpus`` is by how much it stops
-    short; ``under_burned_mgpus`` by how much it would fall under what was burned alone. Runways in
-    seconds. None: there is no period; what is spent and spendable, too, in one that lies ahead.
+    short; a rise is less by what was kept so before. ``under_burned_mgpus`` is by how much it would
+    fall under what was burned alone. Runways in seconds. None: there is no period; what is spent
+    and spendable, too, in one that lies ahead.
     """
 
     budget: Budget
@@ -131,7 +133,9 @@ def effects(
     rates = burning.daily_rates(period, now) if period and begun else {}
     if parent.pk not in after[None]:
         return []
-    moves = _Moves(known, before, after, figures, ahead=period is not None and not begun)
+    kept = kept_in(period) if period and begun else {}
+    ahead = period is not None and not begun
+    moves = _Moves(known, before, after, figures, kept, ahead=ahead)
     top = after[None][parent.pk].depth + 1
     below = [node for node in after[None].values() if _is_below(after[None], node, parent.pk)]
     return [moves.effect(node, node.depth - top, rates) for node in below]
@@ -154,11 +158,12 @@ class _Moves:
         before: Trees,
         after: Trees,
         figures: Mapping[int, Figures],
+        kept: Mapping[int, int],
         *,
         ahead: bool,
     ) -> None:
         self.known, self.before, self.after, self.figures = known, before, after, figures
-        self.ahead = ahead
+        self.kept, self.ahead = kept, ahead
 
     def effect(self, node: TreeNode, depth: int, rates: Mapping[int, int]) -> Effect:
         pk = node.budget.pk
@@ -176,7 +181,7 @@ class _Moves:
             entitled_gpu_seconds=self._gpu_seconds(self.after, pk) if money else None,
             entitled_mgpus=self._entitled(self.after, pk) if money else None,
             change_mgpus=self._change(pk) if money else None,
-            kept_mgpus=self._change(pk) - self._due(pk) if money else 0,
+            kept_mgpus=max(0, self._change(pk) - self._due(pk)) if money else 0,
             burned_mgpus=_burned(mine) if mine else None,
             under_burned_mgpus=self._under_burned(pk, mine) if mine else 0,
             spendable_before=mine.spendable_mgpus if mine else None,
@@ -201,7 +206,9 @@ class _Moves:
 
     def _change(self, pk: int) -> int:
         due = self._due(pk)
-        return due if due >= 0 or self.ahead else max(due, -max(0, self._free(pk)))
+        if self.ahead:
+            return due
+        return step(due=due, free=self._free(pk), kept=self.kept.get(pk, 0)).written
 
     def _free(self, pk: int) -> int:
         one = self.figures.get(pk)

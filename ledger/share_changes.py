@@ -1,0 +1,207 @@
+"""What change sets move in the grants of the period that they take effect in; once for each set."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from fractions import Fraction
+
+from django.db import transaction
+from django.db.models import Q, QuerySet, Sum
+
+from budgets import shares
+from budgets.models import ChangeSet, Period, PlannedCapacity
+from budgets.periods import active
+from budgets.shares import TreeNode
+from ledger.entries import write
+from ledger.figures import accounts
+from ledger.instants import to_seconds, whole
+from ledger.kept import CHANGES, KEPT, giving_back, kept_in, step
+from ledger.lock import lock_ledger
+from ledger.models import Entry
+from ledger.moves import Move, Used, moves_at, taken_along
+
+Kind = Entry.Kind
+SECOND = timedelta(seconds=1)
+# `grant:change:<change set>:<budget>:under:<parent>`: the ledger has followed a budget's move.
+UNDER = "under"
+_Trees = Mapping[int | None, Mapping[int, TreeNode]]
+MOVE = "move:"  # and the change set, the budget that moves, the node whose grant it moves
+
+
+@transaction.atomic
+def apply_change_set(*, change_set: ChangeSet, now: datetime) -> list[Entry]:
+    """Write what an approved change set moves in the active period's grants; once.
+
+    One entry per affected node: change of effective share × planned GPU-seconds of [effective,
+    end of the period) × rate. A fall stops where granted would drop below what the node has
+    settled, in flight and held, and a later rise is first set against what it could not take
+    (`ledger.kept`). A budget that moves takes along what it has saved (`ledger.moves`). Sets that
+    take effect at one instant count together. An entry of 0 on the parent marks the set as
+    applied. Writes nothing for a set that isn't approved, isn't in effect yet, or is in the
+    period's grants already.
+    """
+    now = whole(now, "now")
+    lock_ledger()
+    period = active(now)
+    approved = change_set.status == ChangeSet.Status.APPROVED
+    if period is None or not approved or not _counts_in(period, change_set, now):
+        return []
+    if Entry.objects.filter(key__startswith=f"{CHANGES}{change_set.pk}:").exists():
+        return []
+    entries = list(_Changes(change_set, period, now).entries())
+    write(entries)
+    return [entry for entry in entries if entry.amount_mgpus]
+
+
+def waiting(*, period: Period, until: datetime) -> list[ChangeSet]:
+    """Return what took effect in a period by an instant and isn't applied yet, in order.
+
+    A set of the period's first second counts if it was approved in that very second: the period
+    may have started before it was. What of it is in the period's grants moves nothing.
+    """
+    approved = ChangeSet.objects.filter(status=ChangeSet.Status.APPROVED)
+    first = Q(effective_at=period.starts_at, decided_at__gte=period.starts_at)
+    inside = Q(effective_at__gt=period.starts_at, effective_at__lte=until)
+    marks = Entry.objects.filter(kind=Kind.GRANT, key__startswith=CHANGES, at__gte=period.starts_at)
+    done = {int(key.split(":")[2]) for key in marks.values_list("key", flat=True)}
+    sets = approved.filter(first | inside).order_by("effective_at", "pk")
+    return [one for one in sets if one.pk not in done and _counts_in(period, one, until)]
+
+
+def _counts_in(period: Period, change_set: ChangeSet, now: datetime) -> bool:
+    at, decided = change_set.effective_at, change_set.decided_at
+    if at > now or at < period.starts_at:
+        return False
+    if at > period.starts_at:
+        return True
+    return decided is not None and decided >= at and _start_of(period).exists()
+
+
+def _start_of(period: Period) -> QuerySet[Entry]:
+    """Return what starting a period granted by shares."""
+    return Entry.objects.filter(
+        period=period, kind=Kind.GRANT, key__startswith=f"grant:{period.pk}:"
+    ).order_by()
+
+
+@dataclass(frozen=True, slots=True)
+class _Worth:
+    """What effective shares are worth until the period ends, before and after an instant, by
+    budget id in milli-GPU-seconds; ``gone``: who left the tree then."""
+
+    before: dict[int, int]
+    after: dict[int, int]
+    gone: frozenset[int]
+
+    def due(self, budget_id: int) -> int:
+        return self.after.get(budget_id, 0) - self.before.get(budget_id, 0)
+
+
+def _worth(period: Period, at: datetime) -> _Worth:
+    total = to_seconds(period.ends_at) - to_seconds(period.starts_at)
+    rest = Fraction(to_seconds(period.ends_at) - to_seconds(at), total)
+    planned = list(PlannedCapacity.objects.filter(period=period))
+    pools = [None, *(one.pool_id for one in planned)]
+    before, after = (shares.trees(at=one, pools=pools) for one in (at - SECOND, at))
+
+    def worth(trees: _Trees) -> dict[int, int]:
+        amounts: dict[int, int] = defaultdict(int)
+        for one in planned:
+            whole = rest * one.gpu_seconds * one.rate_per_mille
+            for budget_id, node in trees[one.pool_id].items():
+                amounts[budget_id] += int(node.effective * whole)
+        return amounts
+
+    granted = worth(before)
+    if at == period.starts_at:  # shares were granted by what was approved when it started
+        rows = _start_of(period).values_list("budget_id")
+        granted = dict(rows.annotate(total=Sum("amount_mgpus")))
+    return _Worth(granted, worth(after), frozenset(before[None].keys() - after[None].keys()))
+
+
+class _Changes:
+    """The entries of one change set, and of all that takes effect with it and isn't written yet."""
+
+    def __init__(self, change_set: ChangeSet, period: Period, now: datetime) -> None:
+        self.change_set, self.period, self.now = change_set, period, now
+        self.at = change_set.effective_at
+        self.found = accounts(period=period, at=now)
+        self.worth = _worth(period, self.at)
+        self.kept = kept_in(period)
+        self.handled: dict[int, int] = defaultdict(int)  # of what is due at the instant
+        self.followed: dict[int, int] = {}
+        self.shifted: dict[int, int] = defaultdict(int)  # in what is free, by these entries
+        self._read()
+
+    def entries(self) -> Iterator[Entry]:
+        moves = moves_at(at=self.at, tree=self.found.tree, followed=self.followed)
+        for move in moves:
+            yield from self._step(move.budget_id)
+            yield from self._take_along(move)
+        known = {*self.worth.before, *self.worth.after, *self.worth.gone, *self.handled}
+        for budget_id in sorted(known - {move.budget_id for move in moves}):
+            yield from self._step(budget_id)
+        yield self._mark(self.change_set.parent_id, "applied")
+
+    def _read(self) -> None:
+        """Read what sets of the same instant have moved already."""
+        entries = Entry.objects.filter(period=self.period, kind=Kind.GRANT, at=self.at)
+        entries = entries.filter(key__startswith=CHANGES).order_by("pk")
+        for key, budget_id, amount in entries.values_list("key", "budget_id", "amount_mgpus"):
+            *_, what, number = key.split(":")
+            self.handled[budget_id] += amount
+            if what == KEPT:
+                self.handled[budget_id] -= int(number)
+            elif what == UNDER:
+                self.followed[budget_id] = int(number)
+
+    def _step(self, budget_id: int) -> Iterator[Entry]:
+        """Yield what a budget's grant moves by, and what changes in what it keeps."""
+        due = self.worth.due(budget_id) - self.handled[budget_id]
+        free = self.found.free(budget_id) + self.shifted[budget_id]
+        rule = giving_back if budget_id in self.worth.gone else step
+        found = rule(due=due, free=free, kept=self.kept.get(budget_id, 0))
+        self.shifted[budget_id] += found.written
+        if found.written:
+            yield self._entry(Kind.GRANT, budget_id, found.written, _note(due, found.written))
+        if found.kept:
+            yield self._mark(budget_id, f"{budget_id}:{KEPT}:{found.kept}")
+
+    def _take_along(self, move: Move) -> Iterator[Entry]:
+        pk = move.budget_id
+        used = Used(period=self.period, at=self.at, found=self.found)
+        room = min((self.found.free(one) + self.shifted[one] for one in move.left), default=None)
+        unused = used.unused(pk) + self.shifted[pk]
+        amount = taken_along(unused=unused, worth=self.worth.after.get(pk, 0), room=room)
+        for node, moved in move.amounts(amount).items():
+            self.shifted[node] += moved
+            if moved:
+                entry = self._entry(Kind.TRANSFER, node, moved, "goes along with a budget: ")
+                entry.key = f"{MOVE}{self.change_set.pk}:{pk}:{node}"
+                yield entry
+        yield self._mark(pk, f"{pk}:{UNDER}:{move.new[1]}")
+
+    def _mark(self, budget_id: int, tail: str) -> Entry:
+        entry = self._entry(Kind.GRANT, budget_id, 0)
+        entry.key = f"{CHANGES}{self.change_set.pk}:{tail}"
+        return entry
+
+    def _entry(self, kind: Entry.Kind, budget_id: int, amount: int, words: str = "") -> Entry:
+        return Entry(
+            kind=kind,
+            budget_id=budget_id,
+            period=self.period,
+            at=self.at,
+            amount_mgpus=amount,
+            author=self.change_set.author,
+            note=f"{words}{self.change_set.reason}"[:300],
+            key=f"{CHANGES}{self.change_set.pk}:{budget_id}",
+            created_at=self.now,
+        )
+
+
+def _note(due: int, written: int) -> str:
+    if written == due:
+        return ""
+    return "as far as it is free: " if due < 0 else "less what was kept before: "
