@@ -36,20 +36,25 @@ def budget_nodes(
     commits. With a half-life, older hours count less in both. ``history`` is the shares' from
     the window's start to ``until``, where it was read before.
     """
-    start = window_start(at)
-    half_life = settings.USAGE_HALF_LIFE_HOURS
-    used = reports.usage_window(start=start, end=at, now=at, half_life_hours=half_life)
-    entitled = _entitled(start, until, at, history)
+    used = usage(at=at)
+    entitled = _entitled(window_start(at), until, at, history)
     return tuple(
         BudgetNode(
             path=node.budget.path,
             parent=None if node.parent_id is None else tree[node.parent_id].budget.path,
             shares=node.thousandths,
-            usage=-(-used.get(pk, 0) // 1000) if node.is_leaf else 0,
+            usage=used.get(pk, 0) if node.is_leaf else 0,
             entitled=entitled.get(pk, 0),
         )
         for pk, node in tree.items()
     )
+
+
+def usage(*, at: datetime) -> dict[int, int]:
+    """What each budget's own jobs used in the window, in reference GPU-seconds, rounded up."""
+    start, half_life = window_start(at), settings.USAGE_HALF_LIFE_HOURS
+    used = reports.usage_window(start=start, end=at, now=at, half_life_hours=half_life)
+    return {pk: -(-weighted // 1000) for pk, weighted in used.items()}
 
 
 def factors(nodes: Iterable[BudgetNode]) -> Mapping[str, Fraction]:

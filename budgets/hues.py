@@ -15,7 +15,8 @@ ORGANISATION = "org"
 
 def of_budgets(budgets: Iterable[Budget] | None = None) -> Mapping[str, Hue]:
     """Return the hue of every budget by its path; "org" at the root. One query, or none."""
-    rows = sorted(Budget.objects.all() if budgets is None else budgets, key=lambda row: row.pk)
+    every = Budget.objects.order_by().only("parent_id", "path") if budgets is None else budgets
+    rows = sorted(every, key=lambda row: row.pk)
     roots = {row.pk for row in rows if row.is_root}
     programs = [row.path for row in rows if row.parent_id in roots]
     numbers = {path: place if place <= HUES else 0 for place, path in enumerate(programs, 1)}

@@ -230,10 +230,11 @@ def _sets_in_force(at: datetime) -> list[int]:
 
 def _vectors(set_ids: Iterable[int]) -> dict[int, Vector]:
     vectors: dict[int, Vector] = {}
-    rows = Share.objects.filter(change_set_id__in=set_ids).select_related("change_set")
-    for row in rows.order_by("pk"):
-        vector = vectors.setdefault(row.change_set.parent_id, {})
-        vector.setdefault(row.budget_id, {})[row.pool_id] = row.thousandths
+    rows = Share.objects.filter(change_set_id__in=set_ids).order_by("pk")
+    columns = ("change_set__parent_id", "budget_id", "pool_id", "thousandths")
+    for parent, child, pool, value in rows.values_list(*columns):
+        assert parent is not None, "a set of shares divides a parent"
+        vectors.setdefault(parent, {}).setdefault(child, {})[pool] = value
     return vectors
 
 

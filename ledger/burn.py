@@ -152,7 +152,8 @@ def settled_between(
     pieces: list[Settled] = []
     for sums in found.rollups():
         rows = by_epoch(sums.filter(rollups), tree.moves)
-        pieces += _summed(rows.values("budget_id", "epoch", *SORT))
+        for budget_id, _, *sums_of in _summed(rows, "budget_id", "epoch"):
+            pieces.append(_settled(budget_id, 0, *sums_of))
     edges = _at_edges(found, tree, entries, [low, high], by=())
     return pieces + [one for one in edges if below is None or _is_below(tree, one, below)]
 
@@ -171,7 +172,8 @@ def settled_by_time(
     rollups, entries = standing_below(tree, below.pk, (low, high))
     pieces: list[Settled] = []
     for sums in found.rollups():
-        pieces += _summed(sums.filter(rollups).values("since", "size", *SORT), below.pk)
+        for _, size, *sums_of in _summed(sums.filter(rollups), "since", "size"):
+            pieces.append(_settled(below.pk, size, *sums_of))
     edges = _at_edges(found, tree, entries, borders, by=("timestep",))
     return pieces + [one for one in edges if _is_below(tree, one, below)]
 
@@ -206,23 +208,34 @@ def _local_days(borders: Sequence[int], zone: tzinfo) -> set[tuple[int, int]]:
     return {(a, b) for a, b in days if local_day(b - 1, zone) == a and local_day(b, zone) == b}
 
 
-def _summed(rows: QuerySet[Any, dict[str, Any]], budget_id: int = 0) -> Iterator[Settled]:
-    """Yield sums of rollups; where they aren't by budget, ``budget_id`` stands for all of them."""
-    totals = rows.annotate(
+def _summed(rows: QuerySet[Any], *by: str) -> QuerySet[Any, tuple[Any, ...]]:
+    """Return sums of rollups in groups: what they are ``by``, then as ``_settled`` takes them."""
+    return rows.values_list(*by, *SORT).annotate(
         first=Min("since"),
         amount=Sum("amount_mgpus"),
         held=Sum("gpu_seconds"),
         parked=Sum("parked_gpu_seconds"),
         idle=Sum("parked_mgpus"),
     )
-    for row in totals:
-        if row["kind"] == Kind.CHARGE:
-            times = (row["held"], row["parked"])
-            spent = _spent(row["funded"], row["is_realtime"], row["amount"], row["idle"], *times)
-        else:
-            spent = _corrected(row["kind"], row["amount"])
-        first = row["first"]
-        yield Settled(row.get("budget_id", budget_id), first, first + row.get("size", 0), spent)
+
+
+def _settled(
+    budget_id: int,
+    size: int,
+    kind: str,
+    funded: bool,
+    is_realtime: bool,
+    first: int,
+    amount: int,
+    held: int,
+    parked: int,
+    idle: int,
+) -> Settled:
+    if kind == Kind.CHARGE:
+        spent = _spent(funded, is_realtime, amount, idle, held, parked)
+    else:
+        spent = _corrected(kind, amount)
+    return Settled(budget_id, first, first + size, spent)
 
 
 def _at_edges(

@@ -175,7 +175,8 @@ class _Report:
         self.delivered = delivered
         self.now = min(now, from_seconds(to_seconds(period.ends_at) - 1))
         self.tree = tree
-        self.figures = figures(period=period, now=self.now, tree=tree)
+        shown = {budget.pk, *self._members()}
+        self.figures = figures(period=period, now=self.now, tree=tree, only=shown)
         self.plans = plans.load(period=period, at=self.now)
         self.settled: dict[int, int] = defaultdict(int)
         self.burned: dict[int, Spent] = defaultdict(Spent)

@@ -8,13 +8,13 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 
 from budgets.models import Period
-from ledger.entries import Attempt, hold_entry, write
+from ledger.entries import Attempt, hold_entry, unsaved, write
 from ledger.figures import OpenHolds, open_holds
 from ledger.instants import LedgerError, iso, span, whole
 from ledger.lock import lock_ledger
 from ledger.models import ClosedTimestep, Entry
 from ledger.refunds import refunds_of
-from ledger.segments import Segment, load_stays, segments
+from ledger.segments import Segment, held_in, segments
 from workloads.models import Run
 
 Kind = Entry.Kind
@@ -43,7 +43,7 @@ def close_timestep(*, start: datetime, end: datetime, parked: Parked, now: datet
 
 def _close(start: datetime, end: datetime, parked: Parked, now: datetime) -> bool:
     # Rows of runs before the ledger's lock, as whoever ends a run takes them.
-    ids = {stay.run_id for stay in load_stays(start, end)}
+    ids = held_in(start, end).values("run_id")
     runs = Run.objects.select_for_update(no_key=True).filter(pk__in=ids).order_by("pk")
     list(runs.values_list("pk"))
     lock_ledger()
@@ -85,10 +85,10 @@ def _charges(
         place = (segment.run_id, segment.start)
         share = min(idle.get(place, 0), segment.gpu_seconds)
         idle[place] = idle.get(place, 0) - share
-        yield Entry(
+        yield unsaved(
             kind=Kind.CHARGE,
             budget_id=segment.budget_id,
-            period=_covering(periods, segment.start),
+            period_id=_covering(periods, segment.start).pk,
             at=segment.start,
             until=segment.end,
             timestep=timestep,

@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import NamedTuple
 
-from django.db.models import QuerySet
+from django.db.models import Case, F, QuerySet, Sum, When
 
 from budgets.models import Period
 from ledger.entries import Attempt
@@ -114,16 +114,22 @@ def accounts_of(
     """Return the same of a period's sums that have been read already."""
     found = Accounts(tree=tree, at=to_seconds(at))
     _add_sums(found, sums)
-    in_flight = uncharged(since=period.starts_at, until=min(at, period.ends_at), tree=tree)
-    for part in in_flight:
+    # Thousands run, in hundreds of budgets: summed first, so that each chain is walked once.
+    in_flight: dict[tuple[int, int], int] = defaultdict(int)  # by budget and start
+    budgets: dict[Attempt, int] = {}
+    for part in uncharged(since=period.starts_at, until=min(at, period.ends_at), tree=tree):
         found.running[part.attempt] += part.amount_mgpus
-        found._spend(found.in_flight, part.budget_id, part.start, part.amount_mgpus)
-    budgets = {part.attempt: part.budget_id for part in in_flight}
+        in_flight[part.budget_id, part.start] += part.amount_mgpus
+        budgets[part.attempt] = part.budget_id
+    for (budget_id, start), amount in in_flight.items():
+        found._spend(found.in_flight, budget_id, start, amount)
     for attempt, left in open_holds({mine.job_id for mine in budgets} | set(jobs)).items():
         found.open_holds[attempt] = left.get(period.pk, 0)
+    under_way: dict[int, int] = defaultdict(int)
     for attempt, budget_id in budgets.items():
-        under_way = min(found.open_holds[attempt], found.running[attempt])
-        found._add(found.held, budget_id, found.at, -under_way)
+        under_way[budget_id] += min(found.open_holds[attempt], found.running[attempt])
+    for budget_id, amount in under_way.items():
+        found._add(found.held, budget_id, found.at, -amount)
     return found
 
 
@@ -182,7 +188,9 @@ def uncharged(*, since: datetime, until: datetime, tree: Membership | None = Non
 
 
 def _places(stay: Stay, tree: Membership | None) -> Iterable[tuple[int, int]]:
-    moves = tree.moves_of(stay.budget_id, stay.start, stay.end) if tree else []
+    if tree is None or not tree.moves:
+        return ((stay.start, stay.end),)
+    moves = tree.moves_of(stay.budget_id, stay.start, stay.end)
     return pairwise([stay.start, *moves, stay.end])
 
 
@@ -197,16 +205,10 @@ def all_open_holds(*, period: Period | None = None) -> OpenHolds:
 
 
 def _open(sums: QuerySet[JobRollup]) -> OpenHolds:
-    rows = (
-        sums.filter(kind__in=HOLDS)
-        .order_by("job_id", "attempt", "period_id")
-        .values_list("job_id", "attempt", "period_id", "kind", "amount_mgpus")
-    )
+    signed = Case(When(kind=Kind.HOLD, then=F("amount_mgpus")), default=-F("amount_mgpus"))
+    rows = sums.filter(kind__in=HOLDS).order_by().values_list("job_id", "attempt", "period_id")
     found: OpenHolds = {}
-    for job_id, number, period_id, kind, amount in rows:
-        left = found.setdefault(Attempt(job_id, number), {})
-        left[period_id] = left.get(period_id, 0) + HOLDS[Kind(kind)] * amount
-    for left in found.values():
-        for period_id in [key for key, amount in left.items() if not amount]:
-            del left[period_id]
-    return {attempt: left for attempt, left in found.items() if left}
+    for job_id, number, period_id, left in sorted(rows.annotate(left=Sum(signed))):
+        if left:
+            found.setdefault(Attempt(job_id, number), {})[period_id] = left
+    return found

@@ -21,6 +21,7 @@ def whole(instant: datetime, name: str) -> datetime:
     return instant.astimezone(UTC)
 
 
+@lru_cache(maxsize=1024)  # a tick names the same few instants in thousands of keys
 def iso(instant: datetime) -> str:
     """Return the instant as it stands in keys and files, such as 2026-10-01T00:00:00Z."""
     return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby, pairwise
 from operator import attrgetter
+from typing import NamedTuple
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from budgets.models import ChangeSet, Period
 from ledger.instants import from_seconds, iso, span, timestep_seconds, to_seconds
@@ -47,8 +48,7 @@ class Segment:
         return f"charge:{self.run_id}:{iso(self.start)}{tail}"
 
 
-@dataclass(frozen=True, slots=True)
-class Stay:
+class Stay(NamedTuple):
     """One holding of a run inside the interval asked for, in seconds since 1970."""
 
     run_id: int
@@ -130,12 +130,17 @@ def _gpus(stays: Sequence[Stay], funded: bool, start: int, end: int) -> int:
     )
 
 
+def held_in(start: datetime, end: datetime) -> QuerySet[Holding]:
+    """Return the holdings that overlap [start, end), in no order."""
+    overlap = Q(ended_at=None) | Q(ended_at__gt=start)
+    return Holding.objects.filter(overlap, started_at__lt=end).order_by()
+
+
 def load_stays(start: datetime, end: datetime) -> list[Stay]:
     """Return every holding's part inside [start, end), by run. One query."""
-    overlap = Holding.objects.filter(Q(ended_at=None) | Q(ended_at__gt=start), started_at__lt=end)
     # Sorted here: asked for in this order, SQLite goes through all there ever were.
     rows = sorted(
-        overlap.order_by().values_list(
+        held_in(start, end).values_list(
             *("run_id", "id", "run__job_id", "run__number", "run__job__budget_id", "run__pool_id"),
             *("mask", "funded", "started_at", "ended_at"),
         )

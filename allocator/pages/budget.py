@@ -132,7 +132,8 @@ def page(user: Person, *, path: str, now: datetime, sort: str = "") -> Page:
     nodes = shares.tree(at=now)
     node = nodes.get(budget.pk)
     period = periods.active(now)
-    burns = burning.burns(period=period, now=now) if period else {}
+    shown = _shown(nodes, budget)
+    burns = burning.burns(period=period, now=now, only=shown) if period else {}
     chain = _chain(nodes, budget, burns, held)
     painted = hues.of_budgets()
     days = _days(budget, period, painted[path], now)
@@ -153,7 +154,7 @@ def page(user: Person, *, path: str, now: datetime, sort: str = "") -> Page:
         split=_split(days, painted[path]) if period else None,
         fair=fairness.of_budget(budget=budget, tree=nodes, held=held, now=now),
         lines=tree.children(held, budget=budget, nodes=nodes, burns=burns, period=period, sort=sort)
-        if node
+        if node and node.children
         else [],
         jobs=_top_jobs(below, period),
         running=jobs.filter(state__in=(Job.State.RUNNING, Job.State.STARTING)).count(),
@@ -171,6 +172,14 @@ def page(user: Person, *, path: str, now: datetime, sort: str = "") -> Page:
         planned_mgpus=_planned(budget, period, now),
         ahead=planning.ahead(budget, period=period, now=now) if period else None,
     )
+
+
+def _shown(nodes: Mapping[int, TreeNode], budget: Budget) -> set[int]:
+    """Whose figures the page has: the budget's, of all above it, and of its children."""
+    node = nodes.get(budget.pk)
+    if node is None:
+        return {budget.pk}
+    return {one.budget.pk for one in shares.path_to_root(nodes, budget.pk)} | set(node.children)
 
 
 def _asks(held: Standing, budget: Budget) -> bool:

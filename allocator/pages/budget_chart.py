@@ -30,7 +30,7 @@ def burndown(user: Person, *, path: str, now: datetime) -> dict[str, Any] | None
     begins = periods.begins(period)
     instants = curves.daily_and_hourly(begins, now, fine_from=now - FINE)
     left = curves.left(budget=budget, period=period, steps=steps, instants=instants)
-    mine = burning.burns(period=period, now=now)[budget.pk]
+    mine = burning.burns(period=period, now=now, only={budget.pk})[budget.pk]
     planned = plans.load(period=period, at=now)
     marks = _marks(budget, period, now)
     chart: dict[str, Any] = {

@@ -4,7 +4,7 @@ No verdict is given before a twentieth of the period has passed: until then a si
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
@@ -75,23 +75,24 @@ class Burn:
         return part is not None and part < DELIVERED_AIM
 
 
-def burns(*, period: Period, now: datetime) -> dict[int, Burn]:
-    """Return every budget's figures and pace by id, in a constant number of queries."""
+def burns(*, period: Period, now: datetime, only: Collection[int] | None = None) -> dict[int, Burn]:
+    """Return every budget's figures and pace by id, or those of some; constant queries."""
+    tree = Membership.load()
     found = plans.load(period=period, at=now)
-    rates = daily_rates(period, now)
+    rates = daily_rates(period, now, tree)
     delivered = delivery.summary(start=now - WINDOW, end=now)
     return {
         pk: _burn(period, now, pk, found, one, rates.get(pk, 0), delivered.get(pk, Delivered()))
-        for pk, one in reports.figures(period=period, now=now).items()
+        for pk, one in reports.figures(period=period, now=now, tree=tree, only=only).items()
     }
 
 
-def daily_rates(period: Period, now: datetime) -> Mapping[int, int]:
+def daily_rates(period: Period, now: datetime, tree: Membership | None = None) -> Mapping[int, int]:
     """Return the burn rate of every budget by id, in milli-GPU-seconds a day."""
     window = burn.rate_window(period, now)
     if window is None:
         return {}
-    tree = Membership.load()
+    tree = tree or Membership.load()
     spent: dict[int, int] = defaultdict(int)
     for piece in burn.settled_between(*window, tree=tree):
         for node in tree.chain(piece.budget_id, piece.start):

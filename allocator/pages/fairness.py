@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from django.conf import settings
 
-from allocator import entitlements, timesteps
+from allocator import entitlements
 from budgets.access import Standing
 from budgets.models import WHOLE, Budget
 from budgets.shares import TreeNode
@@ -57,11 +57,12 @@ def of_budget(
     node = tree.get(budget.pk)
     if node is None or node.parent_id is None or len(tree[node.parent_id].children) < 2:
         return None
-    until = timesteps.floor(now) + timesteps.step()
     used: dict[str, int] = {}
-    for one in entitlements.budget_nodes(tree=tree, at=now, until=until):
-        for path in _upwards(one.path):
-            used[path] = used.get(path, 0) + one.usage
+    for pk, seconds in entitlements.usage(at=now).items():
+        leaf = tree.get(pk)
+        if leaf is not None and leaf.is_leaf:  # as the allocator counts it
+            for path in _upwards(leaf.budget.path):
+                used[path] = used.get(path, 0) + seconds
     siblings = [tree[pk] for pk in tree[node.parent_id].children]
     total = sum(used.get(one.budget.path, 0) for one in siblings)
     places = _ranked(siblings, used, total, budget)
