@@ -92,6 +92,7 @@ class CheckpointResultAdmin(ReadOnly):
         "planned_mgpus",
         "due_mgpus",
         "taken_mgpus",
+        "returned_mgpus",
     )
     list_filter = ("checkpoint",)
     list_select_related = ("checkpoint", "budget")

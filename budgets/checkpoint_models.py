@@ -8,8 +8,10 @@ from django.db.models import F, Q
 class BudgetPlan(models.Model):
     """How much of its grant a budget means to use in each month or quarter of a period.
 
-    ``parts`` are thousandths of a percent, one for each, 100,000 in all. Rows never change: a new
-    plan is a new version, and the newest that was made by an instant is in force then.
+    ``parts`` are thousandths of a percent, one for each, 100,000 in all; none: from then on the
+    budget has no plan. Rows never change: a new plan is a new version, and the newest that was
+    made by an instant is in force then. Up to ``kept_until`` the version before goes on, exactly
+    as it was (evenly, where there was none).
     """
 
     class By(models.TextChoices):
@@ -21,6 +23,7 @@ class BudgetPlan(models.Model):
     version = models.PositiveIntegerField()
     by = models.CharField(max_length=8, choices=By)
     parts = models.JSONField()
+    kept_until = models.DateTimeField(null=True, blank=True)
     note = models.CharField(max_length=300, blank=True)
     author = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     created_at = models.DateTimeField()
@@ -60,6 +63,8 @@ class Checkpoint(models.Model):
     measured = models.CharField(max_length=8, choices=Measured)
     removed_of = models.CharField(max_length=10, choices=RemovedOf)
     cumulative = models.BooleanField()
+    gives_back = models.BooleanField(default=False)  # what later use makes up for
+    initial_only = models.BooleanField(default=False)  # what was granted later is left alone
     own_plans = models.BooleanField(default=True)  # False: planned evenly, whatever leads planned
     spared_days = models.PositiveIntegerField(default=0)  # since a budget's first grant
     steps = models.JSONField()
@@ -80,8 +85,9 @@ class Checkpoint(models.Model):
 class CheckpointResult(models.Model):
     """What a checkpoint found of one budget and took of it, in milli-GPU-seconds. Never changes.
 
-    ``due`` is what the rule takes, ``taken`` what of it was neither spent nor set aside. The
-    ledger's transfer of it has the key `transfer:takeback:<checkpoint>:<budget>:<budget>`.
+    ``due`` is what the rule takes, ``taken`` what of it was neither spent nor set aside;
+    ``returned`` what of earlier ones it gave back. The ledger's transfer of it has the key
+    `transfer:takeback:<checkpoint>:<budget>:<budget>`.
     """
 
     checkpoint = models.ForeignKey(Checkpoint, on_delete=models.PROTECT, related_name="results")
@@ -91,6 +97,7 @@ class CheckpointResult(models.Model):
     planned_mgpus = models.BigIntegerField()
     due_mgpus = models.BigIntegerField()
     taken_mgpus = models.BigIntegerField()
+    returned_mgpus = models.BigIntegerField(default=0)
     spared = models.CharField(max_length=100, blank=True)  # why it was
 
     class Meta:
@@ -102,6 +109,10 @@ class CheckpointResult(models.Model):
             models.CheckConstraint(
                 condition=Q(taken_mgpus__gte=0, taken_mgpus__lte=F("due_mgpus")),
                 name="taken_at_most_what_is_due",
+            ),
+            models.CheckConstraint(
+                condition=Q(returned_mgpus=0) | Q(returned_mgpus__gt=0, taken_mgpus=0),
+                name="taken_or_returned",
             ),
         )
 

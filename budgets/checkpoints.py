@@ -28,6 +28,8 @@ def add_checkpoint(
     removed_of: str,
     cumulative: bool,
     steps: Sequence[tuple[int, int]],
+    gives_back: bool = False,
+    initial_only: bool = False,
     own_plans: bool = True,
     spared_days: int = 0,
     author: User,
@@ -36,8 +38,9 @@ def add_checkpoint(
     """Give a period a checkpoint: at an instant, who used too little loses a part.
 
     `steps` are pairs (below, remove) in thousandths of a percent, the lowest first; the fields are
-    those of `budgets.core.checkpoints.Rule`. Refused unless the instant lies inside the period and
-    far enough ahead for the last notice.
+    those of `budgets.core.checkpoints.Rule`; `initial_only`: of what a budget was granted first,
+    whatever it was granted later. Refused unless the instant lies inside the period, and far enough
+    from now and from the period's start for the last notice.
     """
     check_instant(at, "at")
     check_instant(now, "now")
@@ -47,6 +50,8 @@ def add_checkpoint(
         raise Refused("removed_of", f"Remove of {' or '.join(Checkpoint.RemovedOf.values)}.")
     if (wrong := fault(table := [Step(*step) for step in steps])) is not None:
         raise Refused("steps", wrong)
+    if gives_back and not cumulative:
+        raise Refused("gives_back", "Only what is counted in all is given back: count it so.")
     if not 0 <= spared_days <= MOST_SPARED_DAYS:
         raise Refused("spared_days", f"Spare budgets for 0 to {MOST_SPARED_DAYS} days.")
     _check_instant_of(period, at, now)
@@ -58,6 +63,8 @@ def add_checkpoint(
                 measured=measured,
                 removed_of=removed_of,
                 cumulative=cumulative,
+                gives_back=gives_back,
+                initial_only=initial_only,
                 own_plans=own_plans,
                 spared_days=spared_days,
                 steps=[list(step) for step in table],
@@ -87,6 +94,7 @@ def rule(checkpoint: Checkpoint) -> Rule:
         measured=checkpoint.measured,
         removed_of=checkpoint.removed_of,
         cumulative=checkpoint.cumulative,
+        gives_back=checkpoint.gives_back,
         steps=tuple(Step(*step) for step in checkpoint.steps),
     )
 
@@ -100,6 +108,12 @@ def all_ahead(period: Period, *, now: datetime) -> QuerySet[Checkpoint]:
     """Return a period's checkpoints that are still to come, the next first."""
     ahead = period.checkpoints.filter(done_at=None, at__gt=now)
     return ahead.select_related("period", "author").order_by("at")
+
+
+def told_from(checkpoint: Checkpoint) -> datetime:
+    """Return from when leads are told of a checkpoint, and have to reckon with it as it stands."""
+    first = checkpoint.at - timedelta(days=max(NOTICE_DAYS))
+    return max(first, checkpoint.period.starts_at, checkpoint.created_at)
 
 
 def by_id(pk: int) -> Checkpoint:
@@ -200,9 +214,11 @@ def _check_instant_of(period: Period, at: datetime, now: datetime) -> None:
         raise Refused("period", f"{period.name} is closed: choose one that isn't.")
     if not period.starts_at < at < period.ends_at:
         raise Refused("at", f"The checkpoint must lie inside {period.name}.")
-    if at < now + timedelta(days=min(NOTICE_DAYS)):
+    if at < max(now, period.starts_at) + timedelta(days=min(NOTICE_DAYS)):
         raise Refused(
-            "at", f"Give the checkpoint {min(NOTICE_DAYS)} days at least, so that leads are warned."
+            "at",
+            f"Give the checkpoint {min(NOTICE_DAYS)} days at least, and as many from the start of "
+            f"{period.name}, so that leads are warned.",
         )
 
 

@@ -6,7 +6,7 @@ approved by the period's start are in its grants.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -20,6 +20,7 @@ from clusters.models import Pool
 
 Status = ChangeSet.Status
 OPEN = (Status.DRAFT, Status.PROPOSED)
+SECOND = timedelta(seconds=1)
 PLANNABLE = (Period.Status.DRAFT, Period.Status.PROPOSED, Period.Status.APPROVED)
 
 
@@ -40,9 +41,12 @@ def plan_shares(
 
     Raises Refused for a period that has begun, and Refused and StaleBase as a draft does.
     """
-    if period.status not in PLANNABLE or period.starts_at <= now:
-        raise Refused("period", f"{period.name} has begun: change its shares from now on instead.")
     with transaction.atomic():
+        period = _as_it_is(period)
+        if period.status not in PLANNABLE or period.starts_at <= now:
+            raise Refused(
+                "period", f"{period.name} has begun: change its shares from now on instead."
+            )
         drafts = [
             change_sets.draft_change_set(
                 parent=one.parent,
@@ -67,6 +71,23 @@ def sets_of(period: Period) -> QuerySet[ChangeSet]:
     return sets.select_related("parent", "author", "decided_by").order_by("parent__path", "pk")
 
 
+def move_start(*, period: Period, to: datetime, now: datetime) -> None:
+    """Have the plan of a draft's shares hold from another start on; the caller holds its lock.
+
+    What is approved for the start that it still has can't be moved: Refused, while that lies ahead
+    and anything changes there. Where another period starts at that instant, it is that one's plan
+    too, and stays.
+    """
+    others = Period.objects.filter(starts_at=period.starts_at).exclude(pk=period.pk)
+    if to == period.starts_at or others.exists():
+        return
+    sets = ChangeSet.objects.filter(effective_at=period.starts_at)
+    parents = Budget.objects.filter(change_sets__in=sets).distinct().order_by("pk")
+    for parent in [change_sets.locked(one) for one in parents]:
+        _refuse_approved(period, parent, now)
+    sets.filter(status__in=(*OPEN, Status.STALE)).update(effective_at=to)
+
+
 def proposed(period: Period) -> dict[int, Vector]:
     """Return the vectors that are proposed and not decided, by parent; of several the newest."""
     newest = {one.parent_id: one for one in sets_of(period) if one.status in OPEN}
@@ -82,6 +103,27 @@ def concerns(period: Period) -> list[str]:
         by_parent.setdefault(one.parent, []).append(one)
     found = (_concern(period, parent, sets) for parent, sets in by_parent.items())
     return [sentence for sentence in found if sentence]
+
+
+def _as_it_is(period: Period) -> Period:
+    """Return a period as it is now; the start of a draft stays until the transaction ends."""
+    drafts = Period.objects.select_for_update(no_key=True).filter(status=Period.Status.DRAFT)
+    return drafts.filter(pk=period.pk).first() or Period.objects.get(pk=period.pk)
+
+
+def _refuse_approved(period: Period, parent: Budget, now: datetime) -> None:
+    start = period.starts_at
+    then, before = (shares.in_force(parent, at=at) for at in (start, start - SECOND))
+    if start <= now or then is None or before is None:  # the first it has are no plan of a period
+        return
+    if shares.vector_of(then) == shares.vector_of(before):
+        return
+    raise Refused(
+        "starts_at",
+        f"Change set {then.pk}, the shares of {parent.path}, is approved for "
+        f"{start.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}, the start of {period.name}, and holds from "
+        "then on: keep the start, or first approve for that instant the shares of before.",
+    )
 
 
 def _concern(period: Period, parent: Budget, sets: list[ChangeSet]) -> str:

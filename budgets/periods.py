@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from fractions import Fraction
-from typing import Any
 
 from django.db import transaction
 from django.db.models import F, Min, Q, QuerySet
@@ -44,34 +43,11 @@ def draft_period(
         carry_over_cap=carry_over_cap,
         carry_over_max_mgpus=carry_over_max_mgpus,
     )
-    _check(period)
+    check(period)
     with transaction.atomic():
         period.save(force_insert=True)
         plan_capacity(period=period, capacity=capacity)
     return period
-
-
-def redraft_period(
-    *, period: Period, capacity: Mapping[Pool, int] | None = None, now: datetime, **changed: Any
-) -> Period:
-    """Change a draft: any of `draft_period`'s arguments. Its capacity is planned again.
-
-    Its borders and zone stay while leads' plans or checkpoints are made for them.
-    """
-    check_instant(now, "now")
-    with transaction.atomic():
-        draft = Period.objects.select_for_update(no_key=True).get(pk=period.pk)
-        if draft.status != Status.DRAFT:
-            raise Refused("status", f"{draft.name} is {draft.status}: only a draft is changed.")
-        borders = _borders(draft)
-        for field, value in changed.items():
-            setattr(draft, field, value.strip() if field == "name" else value)
-        _check(draft)
-        if _borders(draft) != borders:
-            _refuse_bound(draft)
-        draft.save(update_fields=list(changed))
-        plan_capacity(period=draft, capacity=capacity)
-    return draft
 
 
 def plan_capacity(*, period: Period, capacity: Mapping[Pool, int] | None = None) -> None:
@@ -93,25 +69,6 @@ def plan_capacity(*, period: Period, capacity: Mapping[Pool, int] | None = None)
                 period=period, pool=pool, gpu_seconds=seconds, rate_per_mille=rates[pool]
             )
             for pool, seconds in planned.items()
-        )
-
-
-def _borders(period: Period) -> tuple[datetime, datetime, str]:
-    return period.starts_at, period.ends_at, period.time_zone
-
-
-def _refuse_bound(period: Period) -> None:
-    """Plans never change, so what they were made for doesn't either."""
-    if period.plans.exists():
-        raise Refused(
-            "starts_at",
-            f"Leads have planned for the dates and the zone of {period.name}: keep them, or draft "
-            "another period under another name.",
-        )
-    if period.checkpoints.exists():
-        raise Refused(
-            "starts_at",
-            f"{period.name} has checkpoints for its dates and its zone: remove those first.",
         )
 
 
@@ -273,7 +230,8 @@ def _move(period: Period, *, to: str, allowed: tuple[Period.Status, ...]) -> Per
     return period
 
 
-def _check(period: Period) -> None:
+def check(period: Period) -> None:
+    """Refuse a draft that makes no sense: borders, zone, name, carry-over."""
     for at, field in ((period.starts_at, "starts_at"), (period.ends_at, "ends_at")):
         check_instant(at, field)
     name = period.name

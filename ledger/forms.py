@@ -128,6 +128,13 @@ class CheckpointForm(forms.Form):
         required=False,
         initial=True,
     )
+    gives_back = forms.BooleanField(
+        label=gettext_lazy("What later use makes up for is given back"), required=False
+    )
+    initial_only = forms.BooleanField(
+        label=gettext_lazy("Of the first grant alone, not of what was granted later"),
+        required=False,
+    )
     own_plans = forms.BooleanField(
         label=gettext_lazy("Measure against the budgets' own plans"), required=False, initial=True
     )
@@ -139,7 +146,7 @@ class CheckpointForm(forms.Form):
         widget=forms.NumberInput(attrs={"class": "form-control"}),
     )
 
-    NAMES: ClassVar = {"at", "measured", "removed_of", "steps", "spared_days"}
+    NAMES: ClassVar = {"at", "measured", "removed_of", "steps", "gives_back", "spared_days"}
 
     def clean_at(self) -> Any:
         at = self.cleaned_data["at"]

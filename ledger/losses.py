@@ -1,18 +1,19 @@
 """What a checkpoint takes of each budget: as things stand before it, exactly at it afterwards."""
 
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from django.db.models import Min, Sum
+from django.db.models import Min
 
 from budgets import checkpoints, plans, shares
 from budgets.core.checkpoints import Case, Finding, Rule, Step, find, least_use
-from budgets.models import Budget, Checkpoint, CheckpointResult, Exemption, Period
+from budgets.models import Budget, Checkpoint, Exemption, Period
 from budgets.plans import Plans
 from budgets.shares import TreeNode
+from ledger.awards import awards
 from ledger.burn import per_day, rate_window, settled_between
 from ledger.figures import GRANTED, Accounts, accounts
 from ledger.instants import to_seconds, whole
@@ -20,7 +21,6 @@ from ledger.membership import Membership
 from ledger.models import Entry
 
 DAY = 86_400
-KEY = "takeback"  # of transfers: `takeback:<checkpoint>:<budget>`
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,15 @@ class Loss:
     """What a checkpoint takes of one budget, in milli-GPU-seconds.
 
     ``granted`` is what it has, with what earlier checkpoints took gone; ``used`` is settled + in
-    flight. ``due`` is by the rule, ``amount`` what of it is neither spent nor set aside.
-    ``least_use``: used at the checkpoint at which it takes nothing. ``spared``: why it takes
-    nothing of this budget, whatever the rule says. ``rate_mgpus``: burn rate a day.
+    flight. ``due`` is by the rule, ``amount`` what of it is neither spent nor set aside; ``back``
+    what it gets of what earlier ones took, as far as the reserve has it. ``least_use``: used at
+    the checkpoint at which it takes nothing. ``spared``: why it takes nothing of this budget,
+    whatever the rule says. ``rate_mgpus``: burn rate a day.
     """
 
     budget: Budget
     parent: Budget
+    granted_mgpus: int
     rule: Rule
     case: Case
     used_mgpus: int
@@ -43,10 +45,7 @@ class Loss:
     spared: str
     rate_mgpus: int
     seconds_left: int
-
-    @property
-    def granted_mgpus(self) -> int:
-        return self.case.granted
+    back_mgpus: int = 0
 
     @property
     def planned_mgpus(self) -> int:
@@ -102,7 +101,8 @@ def losses(*, checkpoint: Checkpoint, now: datetime) -> list[Loss]:
     """
     reader = _Reader(checkpoint, whole(now, "now"))
     leaves = [node for node in reader.tree.values() if node.is_leaf and node.parent_id is not None]
-    return [reader.loss(node) for node in sorted(leaves, key=lambda node: node.budget.path)]
+    found = [reader.loss(node) for node in sorted(leaves, key=lambda node: node.budget.path)]
+    return list(reader.with_backs(found))
 
 
 class _Reader:
@@ -117,24 +117,26 @@ class _Reader:
         self.accounts: Accounts = accounts(period=self.period, at=now)
         self.plans = self._plans()
         self.used = self._used() if now >= checkpoint.at else self._used_by_now()
-        self.given = self._given()
-        self.taken = self._taken()
+        self.awards = awards(checkpoint=checkpoint, budgets=self.tree, at=self.at)
         self.spared = self._spared()
         self.rates = self._rates()
 
     def loss(self, node: TreeNode) -> Loss:
         pk = node.budget.pk
         assert node.parent_id is not None
-        taken = self.taken.get(pk, 0)
+        award = self.awards[pk]
         case = Case(
-            granted=self.given.get(pk, 0) - taken,
-            taken=taken,
+            granted=award.counted - award.taken,
+            taken=award.taken,
             planned=self.plans.planned(pk, self.checkpoint.at),
+            returned=award.returned,
+            initial=award.initial if self.checkpoint.initial_only else None,
         )
         used = max(0, self.used[pk])
         return Loss(
             budget=node.budget,
             parent=self.tree[node.parent_id].budget,
+            granted_mgpus=award.given - award.taken,
             rule=self.rule,
             case=case,
             used_mgpus=used,
@@ -144,6 +146,21 @@ class _Reader:
             rate_mgpus=self.rates[pk],
             seconds_left=to_seconds(self.checkpoint.at) - to_seconds(self.at),
         )
+
+    def with_backs(self, found: Sequence[Loss]) -> Iterator[Loss]:
+        """Yield what is found with what is given back, in order, out of what reserves have then."""
+        granted, children = self.accounts.granted, self.accounts.tree.children
+        reserves = {
+            parent: granted[parent]
+            - sum(granted[child] for child in children(parent, self.accounts.at))
+            for parent in {loss.parent.pk for loss in found}
+        }
+        for loss in found:
+            reserves[loss.parent.pk] += loss.amount_mgpus
+        for loss in found:
+            back = min(loss.found.back, max(0, reserves[loss.parent.pk]))
+            reserves[loss.parent.pk] -= back
+            yield replace(loss, back_mgpus=back)
 
     def _plans(self) -> Plans:
         found = plans.load(period=self.period, at=self.at)
@@ -163,22 +180,6 @@ class _Reader:
             for node in tree.chain(piece.budget_id, piece.start):
                 total[node] += piece.spent.settled_mgpus
         return total
-
-    def _given(self) -> dict[int, int]:
-        """What was granted, transferred and carried over, but for what checkpoints took."""
-        mine = Entry.objects.filter(period=self.period, budget__in=list(self.tree))
-        entries = mine.filter(kind__in=GRANTED, at__lte=self.at)
-        others = entries.exclude(key__startswith=f"transfer:{KEY}:")
-        rows = others.values("budget_id").order_by("budget_id").annotate(total=Sum("amount_mgpus"))
-        return dict(rows.values_list("budget_id", "total"))
-
-    def _taken(self) -> dict[int, int]:
-        """What earlier checkpoints of the period took."""
-        before = CheckpointResult.objects.filter(
-            checkpoint__period=self.period, checkpoint__at__lt=self.checkpoint.at
-        )
-        rows = before.values("budget_id").order_by("budget_id").annotate(total=Sum("taken_mgpus"))
-        return dict(rows.values_list("budget_id", "total"))
 
     def _spared(self) -> dict[int, str]:
         spared: dict[int, str] = {}

@@ -6,7 +6,7 @@ from fractions import Fraction
 from zoneinfo import ZoneInfo
 
 from budgets import periods, plans
-from budgets.core.plans import begun, planned_to_date
+from budgets.core.plans import parts_of, planned_to_date
 from budgets.models import Budget, BudgetPlan, Period
 from ledger.burn import pace
 from ledger.instants import from_seconds, to_seconds
@@ -17,7 +17,8 @@ from ledger.standing import figures
 class Part:
     """One month or quarter: [starts_at, ends_at), its thousandths of a percent, what that makes.
 
-    ``begun``: it stays as it is.
+    ``begun``: it stays as it is. ``ahead``: it has not begun, and stays for what it begins in or
+    before.
     """
 
     starts_at: datetime
@@ -25,12 +26,16 @@ class Part:
     label: str
     thousandths: int
     begun: bool
+    ahead: bool
     planned_mgpus: int
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan in force, or in its place the even one (version 0); milli-GPU-seconds."""
+    """A plan in force, or in its place the even one; milli-GPU-seconds.
+
+    ``plan`` is the newest version; None, or one without parts: the budget has no plan.
+    """
 
     budget: Budget
     period: Period
@@ -41,6 +46,10 @@ class Planned:
     used_mgpus: int
     planned_to_date_mgpus: int
     pace: Fraction | None
+
+    @property
+    def has_plan(self) -> bool:
+        return self.plan is not None and bool(self.plan.parts)
 
     @property
     def version(self) -> int:
@@ -73,7 +82,7 @@ def planned(*, budget: Budget, period: Period, by: str | None = None, now: datet
 
     Asked for by the other, each part has what is planned from its start to its end.
     """
-    plan = plans.in_force(budget=budget, period=period, at=now)
+    plan = plans.newest(budget=budget, period=period, at=now)
     by = by or (plan.by if plan else BudgetPlan.By.MONTH)
     in_force = plans.load(period=period, at=now)
     curve = in_force.of(budget.pk)
@@ -82,7 +91,7 @@ def planned(*, budget: Budget, period: Period, by: str | None = None, now: datet
     granted = mine.granted_mgpus if mine else 0
     used = mine.settled_mgpus + mine.in_flight_mgpus if mine else 0
     over = plans.spans(period, by)
-    thousandths = begun(curve, over, to_seconds(period.ends_at))  # of all of them
+    kept = plans.kept(budget=budget, period=period, by=by, at=now)
     amounts = [planned_to_date(granted=granted, curve=curve, at=span.end) for span in over]
     before = [0, *amounts]
     parts = (
@@ -90,11 +99,14 @@ def planned(*, budget: Budget, period: Period, by: str | None = None, now: datet
             starts_at=from_seconds(span.start),
             ends_at=from_seconds(span.end),
             label=_label(span.start, period, by),
-            thousandths=part or 0,
-            begun=span.start <= to_seconds(now),
+            thousandths=part,
+            begun=kept[number] is not None,
+            ahead=span.start > to_seconds(now),
             planned_mgpus=amount - before[number],
         )
-        for number, (span, part, amount) in enumerate(zip(over, thousandths, amounts, strict=True))
+        for number, (span, part, amount) in enumerate(
+            zip(over, parts_of(curve, over), amounts, strict=True)
+        )
     )
     return Planned(
         budget=budget,

@@ -6,11 +6,12 @@ from datetime import datetime
 from django.db import transaction
 
 from budgets.models import Checkpoint, CheckpointResult, Period
+from ledger.awards import KEY
 from ledger.figures import closed_until
 from ledger.grants import transfer
 from ledger.instants import whole
 from ledger.lock import lock_ledger
-from ledger.losses import KEY, Loss, losses
+from ledger.losses import Loss, losses
 from ledger.takeback_notices import note, tell_taken
 
 Status = Period.Status
@@ -50,17 +51,8 @@ def _is_charged(checkpoint: Checkpoint) -> bool:
 
 
 def _take(checkpoint: Checkpoint, found: Sequence[Loss], now: datetime) -> None:
-    for loss in found:
-        if loss.amount_mgpus:
-            transfer(
-                source=loss.budget,
-                target=loss.parent,
-                amount_mgpus=loss.amount_mgpus,
-                author=checkpoint.author,
-                note=note(checkpoint, loss),
-                key=f"{KEY}:{checkpoint.pk}:{loss.budget.pk}",
-                now=now,
-            )
+    for loss in sorted(found, key=lambda one: one.back_mgpus > 0):  # what is taken can go back
+        _move(checkpoint, loss, now)
     CheckpointResult.objects.bulk_create(
         CheckpointResult(
             checkpoint=checkpoint,
@@ -70,8 +62,24 @@ def _take(checkpoint: Checkpoint, found: Sequence[Loss], now: datetime) -> None:
             planned_mgpus=loss.planned_mgpus,
             due_mgpus=loss.due_mgpus,
             taken_mgpus=loss.amount_mgpus,
+            returned_mgpus=loss.back_mgpus,
             spared=loss.spared,
         )
         for loss in found
     )
     tell_taken(checkpoint=checkpoint, taken=found, now=now)
+
+
+def _move(checkpoint: Checkpoint, loss: Loss, now: datetime) -> None:
+    ends = [loss.budget, loss.parent]
+    source, target = ends[::-1] if loss.back_mgpus else ends
+    if amount := loss.amount_mgpus or loss.back_mgpus:
+        transfer(
+            source=source,
+            target=target,
+            amount_mgpus=amount,
+            author=checkpoint.author,
+            note=note(checkpoint, loss),
+            key=f"{KEY}:{checkpoint.pk}:{loss.budget.pk}",
+            now=now,
+        )

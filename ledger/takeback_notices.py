@@ -62,8 +62,9 @@ def _announce(checkpoint: Checkpoint, stage: int, now: datetime) -> int:
     return len(fresh)
 
 
-def tell_taken(*, checkpoint: Checkpoint, taken: Iterable[Loss], now: datetime) -> None:
-    """Tell both sides what a checkpoint took: the budget's leads, the managers of the reserve."""
+def tell_taken(*, checkpoint: Checkpoint, taken: Sequence[Loss], now: datetime) -> None:
+    """Tell both sides what a checkpoint moved: the budget's leads, the managers of the reserve."""
+    _tell_returned(checkpoint, [loss for loss in taken if loss.back_mgpus], now)
     lost = [loss for loss in taken if loss.amount_mgpus]
     for loss in lost:
         tell(
@@ -85,7 +86,9 @@ def tell_taken(*, checkpoint: Checkpoint, taken: Iterable[Loss], now: datetime) 
 
 
 def note(checkpoint: Checkpoint, loss: Loss) -> str:
-    """Return what the ledger says of a take-back, for good."""
+    """Return what the ledger says of what a checkpoint moves, for good."""
+    if loss.back_mgpus:
+        return f"Checkpoint of {checkpoint.at:%Y-%m-%dT%H:%MZ}: given back, {_made_up(loss)}."
     return (
         f"Checkpoint of {checkpoint.at:%Y-%m-%dT%H:%MZ}: {reason(checkpoint, loss)}.{_kept(loss)}"
     )
@@ -119,6 +122,37 @@ def warning(checkpoint: Checkpoint, loss: Loss) -> str:
     else:
         text += ", at which nothing is lost."
     return f"{text} An exemption can be asked for until then.{_kept(loss)}"
+
+
+def _tell_returned(checkpoint: Checkpoint, back: Sequence[Loss], now: datetime) -> None:
+    for loss in back:
+        tell(
+            users=access.leads(loss.budget),
+            budget=loss.budget,
+            kind=Notice.Kind.TAKEN,
+            text=f"{loss.budget.path} got back {credits(loss.back_mgpus)} credits from the reserve "
+            f"of {loss.parent.path} at the checkpoint of {_when(checkpoint)}: {_made_up(loss)}.",
+            key=f"returned:{checkpoint.pk}:{loss.budget.pk}",
+            now=now,
+        )
+    for parent, below in _by_parent(back).items():
+        total = credits(sum(loss.back_mgpus for loss in below))
+        each = ", ".join(f"{loss.budget.slug} {credits(loss.back_mgpus)}" for loss in below)
+        text = (
+            f"{total} credits of the reserve of {parent.path} were given back at the checkpoint of "
+            f"{_when(checkpoint)}: {each}."
+        )
+        key = f"returned:{checkpoint.pk}:below:{parent.pk}"
+        _tell_managers(parent, Notice.Kind.TAKEN, text, key, checkpoint, now)
+
+
+def _made_up(loss: Loss) -> str:
+    rest = loss.found.back - loss.back_mgpus
+    short = f"; {credits(rest)} more are not in the reserve" if rest else ""
+    return (
+        f"use made up for it: {credits(loss.used_mgpus)} of {credits(loss.measured_mgpus)} "
+        f"are used{short}"
+    )
 
 
 def _not_counted(checkpoint: Checkpoint) -> str:

@@ -110,8 +110,10 @@ def address(period: Period, tail: str = "") -> str:
 
 def test_an_administrator_adds_and_removes_checkpoints(api_of, period) -> None:
     admin = api_of("admin")
-    made = admin.post(address(period), WANTED, format="json")
+    wanted = WANTED | {"gives_back": True, "initial_only": True}
+    made = admin.post(address(period), wanted, format="json")
     assert made.status_code == 201
+    assert (made.json()["gives_back"], made.json()["initial_only"]) == (True, True)
     assert made.json()["steps"] == STEPS
     assert (made.json()["author"], made.json()["own_plans"]) == ("admin", True)
     (row,) = api_of("nobody").get(address(period)).json()
@@ -137,6 +139,7 @@ def test_nobody_else_does(api_of, period) -> None:
         ({"at": "2026-09-01T00:00:00Z"}, "must lie inside"),
         ({"measured": "spent"}, "spent"),
         ({"cumulative": "yes"}, "true or false"),
+        ({"cumulative": False, "gives_back": True}, "counted in all is given back"),
         ({"removed": "planned"}, "did you mean 'removed_of'?"),
     ],
 )
@@ -168,6 +171,7 @@ def test_a_dry_run_shows_what_the_next_would_take(
         "remove": 80_000,
         "due_mgpus": 20_000 * CREDIT,
         "amount_mgpus": 20_000 * CREDIT,
+        "back_mgpus": 0,
         "missing_mgpus": 14_500 * CREDIT,
         "missing_a_day_mgpus": 725 * CREDIT,
         "rate_mgpus": 0,

@@ -7,6 +7,7 @@ import pytest
 
 from budgets import periods, services, shares
 from budgets.models import Budget, ChangeSet, Role
+from budgets.redrafting import redraft_period
 from budgets.refusals import AMOUNT_MAX
 from budgets.services import Refused
 from tests import factories as make
@@ -275,7 +276,7 @@ def test_a_period_is_planned_at_most_what_an_entry_may_move():
     assert sum(row.gpu_seconds for row in period.capacities.all()) == AMOUNT_MAX // 1000 + 999
     for more in ({dear: AMOUNT_MAX // 1000 - 1, cheap: 1001}, {dear: 2**63 - 1}):
         with pytest.raises(Refused, match=r"at most 27,777,777,777\.78: plan fewer GPU-seconds"):
-            periods.redraft_period(period=period, capacity=more, now=T0)
+            redraft_period(period=period, capacity=more, author=make.someone(), now=T0)
     assert period.capacities.count() == 2
 
 

@@ -47,10 +47,12 @@ def add(period: Period, **fields: Any) -> Checkpoint:
 
 
 def test_a_checkpoint_is_written_as_it_was_given(period) -> None:
-    made = add(period, spared_days=60, own_plans=False)
+    made = add(period, spared_days=60, own_plans=False, gives_back=True, initial_only=True)
     made.refresh_from_db()
     assert made.steps == [[20_000, 80_000], [70_000, 20_000]]
     assert (made.spared_days, made.own_plans, made.created_at) == (60, False, T0)
+    assert (made.gives_back, made.initial_only) == (True, True)
+    assert add(period, at=T0 + 7 * DAY, now=T0 - 30 * DAY).initial_only is False
 
 
 @pytest.mark.parametrize(
@@ -59,6 +61,8 @@ def test_a_checkpoint_is_written_as_it_was_given(period) -> None:
         ({"at": T0}, "must lie inside 2026 Q4"),
         ({"at": T1}, "must lie inside 2026 Q4"),
         ({"at": T0 + 7 * DAY - SECOND}, "7 days at least"),
+        ({"at": T0 + 7 * DAY - SECOND, "now": T0 - 30 * DAY}, "as many from the start of 2026 Q4"),
+        ({"cumulative": False, "gives_back": True}, "Only what is counted in all is given back"),
         ({"measured": "spent"}, "Measure against planned or granted."),
         ({"removed_of": "all"}, "Remove of planned or remaining or unused."),
         ({"steps": [(20_000, 10_000), (30_000, 20_000)]}, "Order the steps"),

@@ -167,6 +167,7 @@ def test_an_administrator_sets_and_removes_a_checkpoint(cast, period) -> None:
     made = Checkpoint.objects.get()
     assert made.steps == [[20_000, 80_000], [40_000, 55_000], [70_500, 20_000]]
     assert (made.at, made.author, made.cumulative) == (T0 + 46 * DAY, cast["admin"], True)
+    assert (made.gives_back, made.initial_only) == (False, False)
     assert "As things stand one budget loses 40,000 credits" in text_of(answer)
     answer = client.post(f"/checkpoints/{made.pk}/remove", follow=True)
     assert not Checkpoint.objects.exists()
@@ -183,6 +184,7 @@ def test_an_administrator_sets_and_removes_a_checkpoint(cast, period) -> None:
         ({"at": "2027-10-12T00:00"}, "must lie inside"),
         ({"at": "soon"}, "Give a date and a time"),
         ({"spared_days": "400"}, "366"),
+        ({"cumulative": "", "gives_back": "on"}, "counted in all is given back"),
     ],
 )
 def test_a_checkpoint_that_makes_no_sense_stays_in_the_form(cast, period, typed, said) -> None:
@@ -226,3 +228,31 @@ def test_what_a_checkpoint_took_is_shown_afterwards(cast, period, monkeypatch) -
     assert "Took nothing of the budgets that you see." in hidden
     answer = client_of(cast["admin"]).post(f"/checkpoints/{checkpoint.pk}/remove", follow=True)
     assert "is over" in text_of(answer)
+
+
+def test_what_a_checkpoint_gives_back_is_said_before_and_after(
+    cast, period, petrel, monkeypatch
+) -> None:
+    rule: dict[str, Any] = {"removed_of": "unused", "gives_back": True, "initial_only": True}
+    first, second = (
+        make_checkpoint(period, T0 + n * QUARTER, [(100, 100)], **rule) for n in (1, 2)
+    )
+    carry_out(first)
+    use(petrel, 40_000, first.at + DAY)
+    at(monkeypatch, first.at + 2 * DAY)
+    page = f"/periods/{period.pk}/checkpoints"
+    said = text_of(client_of(cast["admin"]).get(page))
+    assert "in all, gives back, of first grants alone" in said
+    assert "gets back 15,000" in said
+    mine = text_of(client_of(cast["member"]).get("/budgets/orlo/science/petrel/plan"))
+    assert "it gets back 15,000 credits out of the reserve of Science" in mine
+    carry_out(second)
+    at(monkeypatch, second.at + 2 * HOUR)
+    assert "Gave back: Petrel 15,000" in text_of(client_of(cast["viewer"]).get(page))
+
+
+def test_a_checkpoint_that_gives_back_is_set_on_the_page(cast, period) -> None:
+    typed = TYPED | {"gives_back": "on", "initial_only": "on"}
+    client_of(cast["admin"]).post(f"/periods/{period.pk}/checkpoints", typed)
+    made = Checkpoint.objects.get()
+    assert (made.gives_back, made.initial_only) == (True, True)

@@ -9,6 +9,7 @@ import pytest
 from allocator import turning
 from budgets import calendars, periods
 from budgets.models import Period
+from budgets.redrafting import redraft_period
 from budgets.refusals import Refused
 from ledger import reports
 from ledger.models import Entry
@@ -21,6 +22,7 @@ from tests.factories import (
     make_period,
     make_pool,
     make_run,
+    someone,
 )
 from tests.ledger_world import close
 
@@ -206,7 +208,7 @@ def test_gaps_and_overlaps_of_periods_that_follow_each_other_are_said() -> None:
     ]
     with pytest.raises(Refused, match="late overlaps Q3: change its dates"):
         periods.approve_period(period=late)
-    late = periods.redraft_period(period=late, starts_at=utc("2026-10-01"), now=LONG_AGO)
+    late = redraft_period(author=someone(), period=late, starts_at=utc("2026-10-01"), now=LONG_AGO)
     assert periods.concerns(late) == []
     periods.approve_period(period=late)
 
@@ -227,11 +229,11 @@ def test_only_a_draft_is_changed_and_what_it_needs_is_said_again() -> None:
     one = draft("Q4", "2026-10-01", "2027-01-01")
     draft("other", "2027-01-01", "2027-04-01")
     with pytest.raises(Refused, match="no other has"):
-        periods.redraft_period(period=one, name=" other ", now=LONG_AGO)
+        redraft_period(author=someone(), period=one, name=" other ", now=LONG_AGO)
     with pytest.raises(Refused, match="must end after its start"):
-        periods.redraft_period(period=one, ends_at=utc("2026-10-01"), now=LONG_AGO)
-    changed = periods.redraft_period(period=one, ends_at=utc("2026-10-02"), now=LONG_AGO)
+        redraft_period(author=someone(), period=one, ends_at=utc("2026-10-01"), now=LONG_AGO)
+    changed = redraft_period(author=someone(), period=one, ends_at=utc("2026-10-02"), now=LONG_AGO)
     assert changed.capacities.get().gpu_seconds == 2 * 86_400
     periods.propose_period(period=changed)
     with pytest.raises(Refused, match="Q4 is proposed: only a draft is changed"):
-        periods.redraft_period(period=one, name="late", now=LONG_AGO)
+        redraft_period(author=someone(), period=one, name="late", now=LONG_AGO)

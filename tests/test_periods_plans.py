@@ -12,6 +12,7 @@ from allocator import steering, turning
 from budgets import change_sets, period_plans, periods, shares
 from budgets.models import Budget, ChangeSet, Period
 from budgets.period_plans import NewShares
+from budgets.redrafting import redraft_period
 from budgets.refusals import Refused, StaleBase
 from ledger import reports, services
 from ledger.models import Entry
@@ -205,3 +206,84 @@ def test_comparing_costs_the_same_however_many_budgets(
         now=T0,
     )
     assert queries() == before
+
+
+# --- A draft whose start moves --------------------------------------------------------------------
+
+SOONER = BORDER - timedelta(days=3)
+
+
+def move(period: Period, to: Any, at: Any = T0) -> Period:
+    return redraft_period(period=period, starts_at=to, author=make_user(), now=at)
+
+
+def test_planned_shares_move_along_with_their_period_s_start(
+    tree: dict[str, Budget], later: Period, author: User
+) -> None:
+    first, second = plan(tree, later, author)
+    steering.approve(
+        change_set=change_sets.draft_change_set(
+            parent=tree[SCIENCE], shares={tree[PETREL]: 40_000, tree[AUK]: 60_000}, reason="now",
+            author=author, base_version=1, effective_at=T0, now=T0,
+        ),
+        by=author, now=T0,
+    )  # fmt: skip
+    second.refresh_from_db()
+    assert second.status == "stale"
+    elsewhere = change_sets.draft_change_set(
+        parent=tree["orlo"], shares={tree[SCIENCE]: 1000, tree[VISION]: 1000}, reason="other",
+        author=author, base_version=1, effective_at=BORDER + HOUR, now=T0,
+    )  # fmt: skip
+    moved = move(later, SOONER)
+    for one, at in ((first, SOONER), (second, SOONER), (elsewhere, BORDER + HOUR)):
+        one.refresh_from_db()
+        assert one.effective_at == at
+    assert list(period_plans.sets_of(moved)) == [first, second]
+    assert row(moved, SCIENCE)[1] == 20_000
+    assert period_plans.concerns(moved)[1] == (
+        "The planned shares of orlo/science are on an outdated base: plan them again."
+    )
+
+
+def test_shares_that_are_approved_for_the_old_start_keep_it(
+    tree: dict[str, Budget], later: Period, author: User
+) -> None:
+    first, second = plan(tree, later, author)
+    steering.approve(change_set=first, by=author, now=T0)
+    with pytest.raises(Refused) as refused:
+        move(later, SOONER)
+    assert refused.value.sentence == (
+        f"Change set {first.pk}, the shares of orlo, is approved for 2026-10-31T00:00:00Z, the "
+        "start of later, and holds from then on: keep the start, or first approve for that "
+        "instant the shares of before."
+    )
+    later.refresh_from_db()
+    second.refresh_from_db()
+    assert (later.starts_at, second.effective_at) == (BORDER, BORDER)
+    before = {tree[SCIENCE]: 60_000, tree[VISION]: 40_000}
+    change_sets.set_shares(
+        parent=tree["orlo"], shares=before, reason="not then", author=author, base_version=2,
+        effective_at=BORDER, now=T0,
+    )  # fmt: skip
+    assert move(later, SOONER).starts_at == SOONER
+    second.refresh_from_db()
+    assert second.effective_at == SOONER
+
+
+def test_shares_that_are_another_period_s_plan_too_stay_with_it(
+    tree: dict[str, Budget], later: Period, author: User
+) -> None:
+    (first, *_) = plan(tree, later, author)
+    make_period("other", starts_at=BORDER, ends_at=END, status="draft")
+    move(later, SOONER)
+    first.refresh_from_db()
+    assert first.effective_at == BORDER
+
+
+def test_shares_are_planned_for_the_start_that_a_draft_has_by_then(
+    tree: dict[str, Budget], later: Period, author: User
+) -> None:
+    """Whoever looked at it before it was moved plans for where it is."""
+    seen = Period.objects.get(pk=later.pk)
+    move(later, SOONER)
+    assert {one.effective_at for one in plan(tree, seen, author)} == {SOONER}

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from budgets.models import Budget, Checkpoint, CheckpointResult, Period
+from budgets.models import Budget, Checkpoint, CheckpointResult, Notice, Period
 from ledger import reports, services
 from ledger.losses import losses
 from ledger.models import Entry
@@ -24,8 +24,10 @@ from tests.factories import (
     make_period,
     make_plan,
     make_pool,
+    make_role,
     make_run,
     make_shares,
+    make_user,
     someone,
 )
 from tests.ledger_world import CREDIT, give
@@ -44,6 +46,8 @@ from tests.takeback_world import (
 )
 
 pytestmark = pytest.mark.django_db
+AGES: dict[str, Any] = {"steps": [(100, 100)], "removed_of": "unused", "gives_back": True}
+TOLD_LATE: dict[str, Any] = {"created_at": T0 + QUARTER + DAY}
 
 
 @pytest.fixture
@@ -219,12 +223,17 @@ def _play(tree: dict[str, Budget], dice: random.Random, *, late: bool) -> list[d
         fields: dict[str, Any] = {
             "measured": dice.choice(Checkpoint.Measured.values),
             "removed_of": dice.choice(Checkpoint.RemovedOf.values),
-            "cumulative": dice.random() < 0.5,
+            "cumulative": dice.random() < 0.7,
+            "initial_only": dice.random() < 0.3,
         }
-        made.append(make_checkpoint(period, T0 + number * QUARTER, list(steps), **fields))
-    for one in made:
+        fields["gives_back"] = fields["cumulative"] and dice.random() < 0.6
+        at = T0 + number * QUARTER
+        made.append(make_checkpoint(period, at, list(steps), created_at=at - 7 * DAY, **fields))
+    for number, one in enumerate(made):
         use(petrel, dice.randrange(2_000), one.at - DAY)
         use(auk, dice.randrange(500), one.at - HOUR)
+        if number and dice.random() < 0.5:  # after the one before, and before this one is told of
+            by_hand(petrel, dice.randrange(1, 3_000), made[number - 1].at + 2 * HOUR)
         if not late:
             carry_out(one)
     if late:
@@ -249,6 +258,141 @@ def test_a_period_that_has_not_started_is_left_alone(tree) -> None:
     assert take_due(now=checkpoint.at + HOUR) == []
     Period.objects.filter(pk=period.pk).update(status="active")
     assert take_due(now=checkpoint.at + HOUR) == [checkpoint]
+
+
+# --- What is given back ---------------------------------------------------------------------------
+
+
+def test_what_a_manager_gives_back_is_no_base_of_the_next(tree, petrel, science, period) -> None:
+    """8,750 were taken and given back: the next looks at 50,000 planned, not at 54,375."""
+    first, second = (make_checkpoint(period, T0 + n * QUARTER, NREL, **TOLD_LATE) for n in (1, 2))
+    use(petrel, 12_000, T0 + DAY)
+    assert carry_out(first) == {"petrel": 8_750}
+    services.transfer(
+        source=science, target=petrel, amount_mgpus=8_750 * CREDIT, author=someone(),
+        note="it was our fault", key="back", now=first.at + 2 * HOUR,
+    )  # fmt: skip
+    use(petrel, 18_000, first.at + DAY)
+    (loss,) = [one for one in losses(checkpoint=second, now=second.at) if one.budget == petrel]
+    assert (loss.granted_mgpus, loss.planned_mgpus) == (100_000 * CREDIT, 50_000 * CREDIT)
+    assert carry_out(second) == {"petrel": 1_250}
+    assert granted(petrel, period, second.at + HOUR) == 98_750
+
+
+def test_what_one_was_due_is_the_same_when_later_ones_are_over(petrel, period) -> None:
+    first, second = (make_checkpoint(period, T0 + n * QUARTER, **AGES) for n in (1, 2))
+    carry_out(first)
+    carry_out(second)
+    found = {one.budget.slug: one for one in losses(checkpoint=first, now=second.at + HOUR)}
+    assert (found["petrel"].due_mgpus, found["petrel"].case.taken) == (25_000 * CREDIT, 0)
+
+
+def test_a_checkpoint_gives_back_what_use_made_up_for(petrel, science, period) -> None:
+    first, second, third = (make_checkpoint(period, T0 + n * QUARTER, **AGES) for n in (1, 2, 3))
+    use(petrel, 10_000, T0 + DAY)
+    assert carry_out(first) == {"petrel": 15_000}
+    use(petrel, 30_000, first.at + DAY)
+    assert carry_out(second) == {}
+    assert granted(petrel, period, second.at + HOUR) == 90_000
+    assert reserve(science, period, second.at + HOUR) == 10_000
+    result = second.results.get(budget=petrel)
+    assert (result.due_mgpus, result.returned_mgpus) == (0, 5_000 * CREDIT)
+    (entry,) = Entry.objects.filter(kind="transfer", budget=petrel, amount_mgpus__gt=0)
+    assert entry.note == (
+        f"Checkpoint of {second.at:%Y-%m-%dT%H:%MZ}: given back, use made up for it: 40,000.00 of "
+        "50,000.00 are used."
+    )
+    use(petrel, 35_000, second.at + DAY)
+    carry_out(third)
+    assert granted(petrel, period, third.at + HOUR) == 100_000
+    assert take_due(now=third.at + DAY) == []
+
+
+def test_what_the_reserve_has_no_more_is_not_given_back(tree, petrel, science, period) -> None:
+    give(tree["orlo/science/auk"], 100, period)
+    first, second, third = (make_checkpoint(period, T0 + n * QUARTER, **AGES) for n in (1, 2, 3))
+    use(petrel, 10_000, T0 + DAY)
+    assert carry_out(first) == {"auk": 25, "petrel": 15_000}
+    services.transfer(
+        source=science, target=tree["orlo/science/auk"], amount_mgpus=15_000 * CREDIT,
+        author=someone(), note="needs it", key="auk", now=first.at + 2 * HOUR,
+    )  # fmt: skip
+    use(petrel, 40_000, first.at + DAY)
+    found = {one.budget.slug: one for one in losses(checkpoint=second, now=second.at)}
+    assert found["petrel"].found.back == 15_000 * CREDIT
+    assert found["petrel"].back_mgpus == (25 + found["auk"].amount_mgpus // CREDIT) * CREDIT
+    carry_out(second)
+    got = second.results.get(budget=petrel).returned_mgpus
+    assert got == found["petrel"].back_mgpus
+    assert "more are not in the reserve" in Entry.objects.get(budget=petrel, amount_mgpus=got).note
+    assert reserve(science, period, second.at + HOUR) == 0
+    services.transfer(
+        source=tree["orlo/science/auk"], target=science, amount_mgpus=10_000 * CREDIT,
+        author=someone(), note="did not", key="auk back", now=second.at + 2 * HOUR,
+    )  # fmt: skip
+    use(petrel, 30_000, second.at + DAY)
+    carry_out(third)  # what was missing then is given back now
+    assert third.results.get(budget=petrel).returned_mgpus >= 10_000 * CREDIT
+
+
+def test_both_sides_are_told_what_is_given_back(tree, petrel, period) -> None:
+    make_role(lead := make_user("lead"), petrel, "manager")
+    make_role(manager := make_user("manager"), tree["orlo/science"], "manager")
+    first, second = (make_checkpoint(period, T0 + n * QUARTER, **AGES) for n in (1, 2))
+    carry_out(first)
+    use(petrel, 40_000, first.at + DAY)
+    carry_out(second)
+    when = f"{second.at:%-d %B %Y %H:%M} (UTC)"
+    texts = [Notice.objects.filter(user=user).latest("pk").text for user in (lead, manager)]
+    assert texts == [
+        "orlo/science/petrel got back 15,000.00 credits from the reserve of orlo/science at the "
+        f"checkpoint of {when}: use made up for it: 40,000.00 of 50,000.00 are used.",
+        "15,000.00 credits of the reserve of orlo/science were given back at the checkpoint of "
+        f"{when}: petrel 15,000.00.",
+    ]
+
+
+def test_what_is_granted_later_is_left_alone_where_the_first_grant_counts(petrel, period) -> None:
+    own = make_checkpoint(
+        period, T0 + 3 * QUARTER, [(100, 100)], removed_of="unused", initial_only=True
+    )
+    by_hand(petrel, 100_000, T0 + QUARTER)
+    use(petrel, 60_000, T0 + 2 * QUARTER)
+    assert carry_out(own) == {"petrel": 15_000}
+
+
+# --- No more than what was announced --------------------------------------------------------------
+
+
+def test_what_is_given_after_leads_were_told_takes_no_more(petrel, period) -> None:
+    """80 % of what was planned were used; 100,000 more a day before would make it 40 %."""
+    checkpoint = make_checkpoint(period, T0 + 2 * QUARTER, NREL)
+    use(petrel, 40_000, T0 + DAY)
+    told = checkpoint.at - 30 * DAY
+    assert not any(loss.due_mgpus for loss in losses(checkpoint=checkpoint, now=told))
+    by_hand(petrel, 100_000, told + SECOND)
+    (loss,) = [one for one in losses(checkpoint=checkpoint, now=told + DAY) if one.budget == petrel]
+    assert (loss.granted_mgpus, loss.planned_mgpus) == (200_000 * CREDIT, 50_000 * CREDIT)
+    assert carry_out(checkpoint) == {}
+
+
+def test_what_is_given_by_the_day_that_leads_are_told_counts(petrel, period) -> None:
+    checkpoint = make_checkpoint(period, T0 + 2 * QUARTER, NREL)
+    use(petrel, 40_000, T0 + DAY)
+    by_hand(petrel, 100_000, checkpoint.at - 30 * DAY)
+    assert carry_out(checkpoint) == {"petrel": 35_000}
+
+
+def by_hand(budget: Budget, credits: int, at: datetime) -> None:
+    """Grant a budget and all above it credits, as an administrator may."""
+    node: Budget | None = budget
+    while node is not None:
+        key = f"{node.pk}:{at.isoformat()}"
+        amount = credits * CREDIT
+        services.grant(
+            budget=node, amount_mgpus=amount, author=someone(), note="more", key=key, now=at
+        )
+        node = node.parent
 
 
 # --- No further than what is free -----------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from zoneinfo import ZoneInfo
@@ -111,18 +112,39 @@ def test_a_curve_must_rise_from_nothing_to_all() -> None:
             Curve(marks, planned)
 
 
-def test_what_has_begun_stays_as_it_was_planned() -> None:
+def test_what_a_curve_plans_for_each_part() -> None:
     over = [Span(n * 100, n * 100 + 100) for n in range(4)]
-    assert plans.begun(quarters(10, 20, 30, 40), over, 100) == [10_000, 20_000, None, None]
-    assert plans.begun(plans.even(start=0, end=400), over, 99) == [25_000, None, None, None]
-    assert plans.begun(quarters(10, 20, 30, 40), over, -1) == [None] * 4
+    assert plans.parts_of(quarters(10, 20, 30, 40), over) == [10_000, 20_000, 30_000, 40_000]
+    assert plans.parts_of(plans.even(start=0, end=400), over) == [25_000] * 4
 
 
 def test_quarters_are_parted_among_months_without_loss() -> None:
     """Whoever plans by month after quarters keeps what the quarter had, to the thousandth."""
     months = [Span(n, n + 1) for n in range(3)] + [Span(3, 6)]
     curve = plans.stepped([10_000, 90_000], [Span(0, 3), Span(3, 6)])
-    assert plans.begun(curve, months, 2) == [3333, 3333, 3334, None]
+    assert plans.parts_of(curve, months) == [3333, 3333, 3334, 90_000]
+
+
+def test_a_curve_goes_on_as_another_from_an_instant() -> None:
+    """Up to it nothing moves, not by a fraction, and what is planned never falls after it."""
+    dice = random.Random(8)
+    for _ in range(100):
+        before = quarters(*_parts(dice))
+        at = dice.randrange(401)
+        level = before.at(at)
+        after = plans.stepped(
+            [int(level * WHOLE), WHOLE - int(level * WHOLE)], [Span(0, at or 1), Span(at or 1, 401)]
+        )
+        both = plans.spliced(before, after, at)
+        assert all(both.at(t) == before.at(t) for t in range(at + 1))
+        rising = [both.at(t) for t in range(405)]
+        assert rising == sorted(rising)
+        assert all(0 <= both.at(t) - after.at(t) < Fraction(1, WHOLE) for t in range(at, 402))
+
+
+def _parts(dice: random.Random) -> list[int]:
+    cuts = sorted(dice.randrange(101) for _ in range(3))
+    return [b - a for a, b in zip([0, *cuts], [*cuts, 100], strict=True)]
 
 
 # --- What is due ----------------------------------------------------------------------------------
@@ -163,6 +185,57 @@ def test_own_plan_takes_what_was_planned_and_not_used() -> None:
     assert due(OWN_PLAN, 100_000, "1/4", 10_000) == 15_000
     assert due(OWN_PLAN, 100_000, "1/2", 20_000, taken=15_000) == 15_000
     assert due(OWN_PLAN, 100_000, "1/4", 25_000) == 0
+
+
+def test_what_later_use_makes_up_for_is_given_back() -> None:
+    ages = Rule("planned", "unused", True, (Step(WHOLE, WHOLE),), gives_back=True)
+
+    def found(used: int, taken: int, returned: int = 0) -> tuple[int, int]:
+        case = Case(100_000 - taken + returned, taken, Fraction(1, 2), returned)
+        one = checkpoints.find(ages, case, used=used)
+        return one.due, one.back
+
+    assert found(40_000, 15_000) == (0, 5_000)
+    assert found(60_000, 15_000) == (0, 15_000)
+    assert found(30_000, 15_000) == (5_000, 0)
+    assert found(60_000, 15_000, returned=12_000) == (0, 3_000)
+    assert found(40_000, 15_000, returned=15_000) == (0, 0)  # people gave back more than is due
+
+
+def test_what_people_give_back_raises_no_base_and_is_not_taken_again() -> None:
+    kept = Case(100_000, 8_750, Fraction(1, 2), returned=8_750)
+    found = checkpoints.find(NREL, kept, used=30_000)
+    assert (found.planned, found.due) == (50_000, 1_250)
+
+
+def test_of_the_initial_award_alone() -> None:
+    def found(granted: int, taken: int = 0, rule: Rule = OWN_PLAN) -> tuple[int, int]:
+        case = Case(granted, taken, Fraction(1, 2), initial=100_000)
+        one = checkpoints.find(rule, case, used=20_000)
+        return one.planned, one.due
+
+    assert found(100_000) == found(250_000) == (50_000, 30_000)
+    assert found(235_000, taken=15_000) == (50_000, 15_000)
+    assert found(60_000) == (30_000, 10_000)  # a share that fell takes of it
+    assert found(1_000_000, 40_000, INCITE_MAY)[0] == 30_000  # of the 60,000 that stand of it
+
+
+@pytest.mark.parametrize(
+    ("moves", "expected"),
+    [
+        ([(True, -10), (False, 10)], 10),
+        ([(True, -10), (False, 25)], 10),  # the rest is a further grant
+        ([(False, 10), (True, -10)], 0),  # before it was taken
+        ([(True, -10), (False, 8), (False, -8)], 0),  # for a time only
+        ([(True, -10), (False, 25), (False, -15)], 10),  # what came last goes first
+        ([(True, -10), (False, 25), (False, -20)], 5),
+        ([(True, -10), (True, 6), (False, 25)], 4),  # a checkpoint gave back the rest
+        ([(True, -10), (False, 25), (True, -5), (False, 5)], 15),
+        ([(False, -7), (True, -10), (False, 7)], 7),
+    ],
+)
+def test_what_people_gave_back(moves: list[tuple[bool, int]], expected: int) -> None:
+    assert checkpoints.given_back(moves) == expected
 
 
 def test_a_step_holds_below_its_percent_and_not_at_it() -> None:
@@ -250,6 +323,23 @@ def test_cumulative_checkpoints_never_take_twice() -> None:
             most = max(most, in_all)
             taken += checkpoints.find(rule, Case(award - taken, taken, planned), used=used).due
             assert taken == most
+
+
+def test_where_it_gives_back_what_is_missing_is_what_the_last_one_says_in_all() -> None:
+    dice = random.Random(9)
+    gave = 0
+    for _ in range(300):
+        rule = replace(any_rule(dice, cumulative=True), gives_back=True)
+        award, used, missing = dice.randrange(1, 10**9), 0, 0
+        for quarter in (1, 2, 3):
+            used += dice.randrange(award // 2 + 1)
+            planned = Fraction(quarter, 4)
+            in_all = checkpoints.find(rule, Case(award, 0, planned), used=used).due
+            found = checkpoints.find(rule, Case(award - missing, missing, planned), used=used)
+            gave += found.back > 0
+            missing += found.due - found.back
+            assert missing == in_all
+    assert gave > 100
 
 
 def test_a_checkpoint_repeated_at_once_takes_nothing_more_where_it_is_cumulative() -> None:

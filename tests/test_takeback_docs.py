@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from budgets import plans
-from budgets.core.checkpoints import Case, Rule, Step, fault, find
+from budgets.core.checkpoints import Case, Rule, Step, fault, find, given_back
 from budgets.models import Budget, Checkpoint
 from ledger import reports
 from tests.factories import make_period, make_plan
@@ -75,9 +75,43 @@ def test_incite() -> None:
         assert (found, int(granted) - int(used) - found) == (int(due), int(left))
 
 
+def test_what_people_give_back() -> None:
+    rule = Rule("planned", "planned", True, steps(table("nrel")))
+    for by_hand, granted, after, planned, used, in_all, before, due in table("by-hand"):
+        taken, given = int(before), int(by_hand)
+        returned = given_back([(True, -taken), (False, given)])
+        assert int(granted) == 100_000 - taken + given
+        case = Case(int(granted), taken, Fraction(after), returned)
+        found = find(rule, case, used=int(used))
+        assert (found.planned, found.due) == (int(planned), int(due))
+        assert int(in_all) == int(due) + taken
+
+
+def test_of_the_initial_award_alone() -> None:
+    rule = Rule("planned", "unused", True, (Step(100_000, 100_000),))
+    for granted, after, planned, used, in_all, before, due in table("initial"):
+        award, taken = int(granted), int(before)
+        total = find(rule, Case(award, 0, Fraction(after), initial=100_000), used=int(used))
+        assert (total.planned, total.due) == (int(planned), int(in_all))
+        case = Case(award - taken, taken, Fraction(after), initial=100_000)
+        assert find(rule, case, used=int(used)).due == int(due)
+
+
+def test_what_is_given_back_comes_to_nesi_s_formula() -> None:
+    rule = Rule("planned", "unused", True, (Step(100_000, 100_000),), gives_back=True)
+    for after, planned, used, in_all, missing, due, back, left in table("nesi"):
+        part, before = Fraction(after), int(missing)
+        assert find(rule, Case(100_000, 0, part), used=int(used)).due == int(in_all)
+        found = find(rule, Case(100_000 - before, before, part), used=int(used))
+        assert (found.planned, found.due, found.back) == (int(planned), int(due), int(back))
+        granted = 100_000 - before - found.due + found.back
+        assert granted - int(used) == int(left) == 100_000 - max(int(used), int(100_000 * part))
+
+
 def test_the_fields_of_a_checkpoint_are_on_the_page() -> None:
     text = PAGE.read_text()
-    names = {"measured", "removed_of", "cumulative", "own_plans", "spared_days", "steps"}
+    names = {"measured", "removed_of", "cumulative", "gives_back", "initial_only", "own_plans"}
+    names |= {"spared_days", "steps"}
     assert names <= {field.name for field in Checkpoint._meta.get_fields()}
     for name in names:
         assert f"\n| `{name}` |" in text

@@ -65,6 +65,7 @@ class Row:
 
     checkpoint: Checkpoint
     results: list[CheckpointResult]
+    returned: list[CheckpointResult]
     taken_mgpus: int
     is_next: bool
     can_remove: bool
@@ -191,6 +192,7 @@ def _row(held: Standing, one: Checkpoint, next_one: Checkpoint | None, removable
     return Row(
         checkpoint=one,
         results=[result for result in seen if result.due_mgpus],
+        returned=[result for result in seen if result.returned_mgpus],
         taken_mgpus=sum(result.taken_mgpus for result in seen),
         is_next=one == next_one,
         can_remove=removable,

@@ -35,12 +35,16 @@ class StepField(Strict):
 
 
 class CheckpointIn(Strict):
-    """`steps` from the lowest; `spared_days` since a budget's first grant."""
+    """`steps` from the lowest; `gives_back` what later use makes up for, where it is `cumulative`;
+    `initial_only`: of a budget's first grant; `spared_days` since a budget's first grant.
+    """
 
     at = Instant()
     measured = serializers.ChoiceField(Checkpoint.Measured.choices)
     removed_of = serializers.ChoiceField(Checkpoint.RemovedOf.choices)
     cumulative = Boolean()
+    gives_back = Boolean(default=False)
+    initial_only = Boolean(default=False)
     own_plans = Boolean(default=True)
     spared_days = Integer(max_value=checkpoints.MOST_SPARED_DAYS, default=0)
     steps = StepField(many=True)
@@ -55,6 +59,7 @@ class ResultOut(serializers.Serializer[Any]):
     planned_mgpus = serializers.IntegerField()
     due_mgpus = serializers.IntegerField()
     taken_mgpus = serializers.IntegerField()
+    returned_mgpus = serializers.IntegerField()
     spared = serializers.CharField()
 
 
@@ -71,8 +76,8 @@ class CheckpointOut(serializers.ModelSerializer[Checkpoint]):
     class Meta:
         model = Checkpoint
         fields = (
-            *("id", "at", "measured", "removed_of", "cumulative", "own_plans", "spared_days"),
-            *("steps", "author", "created_at", "done_at", "results"),
+            *("id", "at", "measured", "removed_of", "cumulative", "gives_back", "initial_only"),
+            *("own_plans", "spared_days", "steps", "author", "created_at", "done_at", "results"),
         )
 
     @extend_schema_field(StepField(many=True))
@@ -91,7 +96,9 @@ class LossOut(serializers.Serializer[Any]):
 
     `due_mgpus` by the rule, `amount_mgpus` of it neither spent nor set aside; `missing_mgpus` more
     must be used by then for it to take nothing, `missing_a_day_mgpus` a day (null within the last
-    day); `due_at_rate_mgpus` is due at the present burn rate.
+    day); `due_at_rate_mgpus` is due at the present burn rate. `back_mgpus`: what it gets of what
+    earlier ones took. `granted_mgpus` is all that it has; what it was given after leads were told
+    of the checkpoint isn't in the other figures.
     """
 
     budget = serializers.CharField(source="budget.path")
@@ -103,6 +110,7 @@ class LossOut(serializers.Serializer[Any]):
     remove = serializers.IntegerField(source="step.remove", default=None, allow_null=True)
     due_mgpus = serializers.IntegerField()
     amount_mgpus = serializers.IntegerField()
+    back_mgpus = serializers.IntegerField()
     missing_mgpus = serializers.IntegerField()
     missing_a_day_mgpus = serializers.IntegerField(allow_null=True)
     rate_mgpus = serializers.IntegerField()

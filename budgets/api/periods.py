@@ -14,7 +14,9 @@ from rest_framework.views import APIView
 
 from budgets import calendars, periods
 from budgets.access import may_administer
+from budgets.api.common import person
 from budgets.models import WHOLE, Period
+from budgets.redrafting import redraft_period
 from clusters.models import Pool
 from config import clock
 from config.fields import Instant, Integer, Strict, Text
@@ -124,7 +126,7 @@ class RedraftPeriod(APIView):
         draft = _decided_by(request, pk)
         asked = PeriodIn(data=request.data)
         asked.is_valid(raise_exception=True)
-        periods.redraft_period(period=draft, now=clock.now(), **asked.arguments())
+        redraft_period(period=draft, author=person(request), now=clock.now(), **asked.arguments())
         return _answer(request, pk)
 
 

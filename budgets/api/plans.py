@@ -51,7 +51,7 @@ class PartOut(serializers.Serializer[Any]):
 
 
 class BudgetPlanOut(serializers.Serializer[Any]):
-    """A budget's plan of a period; version 0: it has none, and time is its plan.
+    """A budget's plan of a period; `has_plan` false: it has none, and time is its plan.
 
     `planned_to_date_mgpus` is of what is granted now; `pace_per_mille` is null where nothing is.
     """
@@ -60,6 +60,7 @@ class BudgetPlanOut(serializers.Serializer[Any]):
     period = serializers.CharField(source="period.name")
     time_zone = serializers.CharField(source="period.time_zone")
     version = serializers.IntegerField()
+    has_plan = serializers.BooleanField()
     by = serializers.ChoiceField(By.choices)
     author = serializers.CharField(allow_null=True)
     created_at = Instant(allow_null=True)
@@ -85,7 +86,7 @@ class Plan(APIView):
 
     @extend_schema(request=PlanIn, responses={201: BudgetPlanOut})
     def post(self, request: Request, path: str) -> Response:
-        """Write a new version; only what lies ahead may change."""
+        """Write a new version; parts that have `begun` stay as they are."""
         budget, at = get_budget_or_404(request.user, path), clock.now()
         require(request, Action.PLAN, budget)
         asked = PlanIn(data=request.data)

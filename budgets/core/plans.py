@@ -29,11 +29,12 @@ class Curve:
     """What part of a grant is planned to be used by an instant; straight between the marks.
 
     ``marks`` are seconds since 1970, rising; ``planned`` thousandths of a percent at each mark,
-    from 0 to 100,000. Before the first mark nothing is planned, after the last one everything.
+    from 0 to 100,000: whole ones, but where a plan was cut and another goes on. Before the first
+    mark nothing is planned, after the last one everything.
     """
 
     marks: tuple[int, ...]
-    planned: tuple[int, ...]
+    planned: tuple[int | Fraction, ...]
 
     def __post_init__(self) -> None:
         rising = all(a < b for a, b in pairwise(self.marks))
@@ -77,23 +78,39 @@ def stepped(parts: Sequence[int], over: Sequence[Span]) -> Curve:
     return Curve(marks, (0, *accumulate(parts)))
 
 
-def begun(curve: Curve, over: Iterable[Span], now: int) -> list[int | None]:
-    """Return the part that each span has for good, since it has begun; None of what lies ahead.
+def spliced(before: Curve, after: Curve, at: int) -> Curve:
+    """Return the one curve up to an instant, exactly, and the other from then on.
 
-    That is what the curve in force plans for it, in thousandths of a percent: what is planned up
-    to its end less what is up to its start, both rounded down.
+    ``after`` may lie below it there by less than a thousandth of a percent, since parts are
+    rounded: what is planned never falls.
     """
-    return [
-        int(curve.at(span.end) * WHOLE) - int(curve.at(span.start) * WHOLE)
-        if span.start <= now
-        else None
-        for span in over
-    ]
+    level = before.at(at) * WHOLE
+    first = [(mark, part) for mark, part in _points(before) if mark < at]
+    rest = [(mark, max(level, part)) for mark, part in _points(after) if mark > at]
+    marks, planned = zip(*first, (at, level), *rest, strict=True)
+    return Curve(marks, planned)
+
+
+def parts_of(curve: Curve, over: Iterable[Span]) -> list[int]:
+    """Return what a curve plans for each span, in thousandths of a percent.
+
+    That is what is planned up to its end less what is up to its start, both rounded down.
+    """
+    return [int(curve.at(span.end) * WHOLE) - int(curve.at(span.start) * WHOLE) for span in over]
+
+
+def span_at(over: Iterable[Span], at: int) -> Span | None:
+    """Return the span that an instant lies in; None outside all of them."""
+    return next((span for span in over if span.start <= at < span.end), None)
 
 
 def planned_to_date(*, granted: int, curve: Curve, at: int) -> int:
     """Return how much of a grant is planned to be used by an instant, rounded down; never < 0."""
     return int(max(0, granted) * curve.at(at))
+
+
+def _points(curve: Curve) -> Iterable[tuple[int, int | Fraction]]:
+    return zip(curve.marks, curve.planned, strict=True)
 
 
 def _month_starts(start: int, end: int, zone: tzinfo) -> list[int]:
