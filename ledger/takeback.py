@@ -13,6 +13,7 @@ from ledger.instants import whole
 from ledger.lock import lock_ledger
 from ledger.losses import Loss, losses
 from ledger.takeback_notices import note, tell_taken
+from ledger.takeback_rests import take_rests
 
 Status = Period.Status
 
@@ -21,11 +22,14 @@ def take_due(*, now: datetime) -> list[Checkpoint]:
     """Carry out every checkpoint whose instant has passed, in order; return those carried out.
 
     One waits until all that ran before it is charged, so those after it wait too. One whose period
-    is over by then, or never started, takes nothing: its grants are gone.
+    is over by then, or never started, takes nothing: its grants are gone. What the newest could
+    not take, since it was set aside, is taken too, as far as it is free by now.
     """
     now = whole(now, "now")
     due = Checkpoint.objects.filter(done_at=None, at__lte=now).order_by("at", "pk")
-    return [one for one in due if _carry_out(one.pk, now)]
+    done = [one for one in due if _carry_out(one.pk, now)]
+    take_rests(now=now)
+    return done
 
 
 @transaction.atomic

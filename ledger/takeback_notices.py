@@ -85,6 +85,31 @@ def tell_taken(*, checkpoint: Checkpoint, taken: Sequence[Loss], now: datetime) 
         _tell_managers(parent, Notice.Kind.TAKEN, text, key, checkpoint, now)
 
 
+def tell_rest(
+    *,
+    checkpoint: Checkpoint,
+    budget: Budget,
+    parent: Budget,
+    amount_mgpus: int,
+    key: str,
+    now: datetime,
+) -> None:
+    """Tell both sides what was taken of what was set aside when a checkpoint was carried out."""
+    text = (
+        f"{budget.path} lost {credits(amount_mgpus)} more credits to the reserve of {parent.path} "
+        f"by the checkpoint of {_when(checkpoint)}: they were set aside then, and are free now."
+    )
+    leads = access.leads(budget)
+    tell(users=leads, budget=budget, kind=Notice.Kind.TAKEN, text=text, key=key, now=now)
+    _tell_managers(parent, Notice.Kind.TAKEN, text, key, checkpoint, now)
+
+
+def rest_note(checkpoint: Checkpoint) -> str:
+    """Return what the ledger says of a take-back of what was set aside at the checkpoint."""
+    at = f"{checkpoint.at:%Y-%m-%dT%H:%MZ}"
+    return f"Checkpoint of {at}: due then, but set aside; it is free now."
+
+
 def note(checkpoint: Checkpoint, loss: Loss) -> str:
     """Return what the ledger says of what a checkpoint moves, for good."""
     if loss.back_mgpus:

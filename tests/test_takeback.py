@@ -30,7 +30,7 @@ from tests.factories import (
     make_user,
     someone,
 )
-from tests.ledger_world import CREDIT, give
+from tests.ledger_world import CREDIT, give, write_entry
 from tests.takeback_world import (
     DAY,
     NREL,
@@ -479,3 +479,97 @@ def test_a_dry_run_asks_a_constant_number_of_queries(tree, period):
             tree["orlo/vision"], {tree["orlo/vision/tern"]: 0} | dict.fromkeys(more, 1_000), at=T0
         )
     assert counts[0] == counts[1]
+
+
+# --- What was set aside ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def short(petrel: Budget, period: Period) -> Checkpoint:
+    """A checkpoint that was due 90,000 and took 60,000, since a job had set aside the others."""
+    made = make_checkpoint(
+        period, T0 + QUARTER, [(99, 100)], measured="granted", removed_of="remaining"
+    )
+    assert services.place_hold(job=make_job(petrel), amount_mgpus=30_000 * CREDIT, now=T0).funded
+    use(petrel, 10_000, T0 + DAY)
+    assert carry_out(made) == {"petrel": 60_000}
+    return made
+
+
+def cancel(amount: int, at: datetime) -> None:
+    """Release so many of the credits that the job had set aside."""
+    hold = Entry.objects.get(kind="hold")
+    write_entry(
+        kind="release", budget=hold.budget, job=hold.job, period=hold.period, at=at,
+        amount_mgpus=amount * CREDIT, key=f"{hold.key}:released:{amount}", created_at=at,
+    )  # fmt: skip
+
+
+def test_jobs_that_are_cancelled_after_a_checkpoint_keep_nothing_from_it(
+    petrel, science, period, short
+) -> None:
+    make_role(lead := make_user("lead"), petrel, "manager")
+    make_role(manager := make_user("manager"), science, "manager")
+    now = short.at + DAY
+    take_due(now=now)
+    assert granted(petrel, period, now) == 40_000  # the job may still run
+    cancel(10_000, now)
+    take_due(now=now + HOUR)
+    take_due(now=now + HOUR)
+    assert (granted(petrel, period, now + HOUR), reserve(science, period, now + HOUR)) == (
+        30_000, 70_000,
+    )  # fmt: skip
+    cancel(20_000, now + HOUR)
+    take_due(now=now + 2 * HOUR)
+    assert granted(petrel, period, now + 2 * HOUR) == 10_000
+    start = f"transfer:takeback:{short.pk}:{petrel.pk}"
+    assert [key for key, _ in transfers()] == [
+        f"{start}:{petrel.pk}", f"{start}:rest:1:{petrel.pk}", f"{start}:rest:2:{petrel.pk}",
+    ]  # fmt: skip
+    text = (
+        "orlo/science/petrel lost 10,000.00 more credits to the reserve of orlo/science by the "
+        f"checkpoint of {short.at:%-d %B %Y %H:%M} (UTC): they were set aside then, and are free "
+        "now."
+    )
+    for user in (lead, manager):
+        assert Notice.objects.filter(user=user).earliest("pk").text == text
+
+
+def test_what_the_job_spends_and_what_was_given_since_is_not_taken(petrel, period, short) -> None:
+    now = short.at + DAY
+    by_hand(petrel, 5_000, now)
+    take_due(now=now + HOUR)
+    assert granted(petrel, period, now + HOUR) == 45_000
+    cancel(30_000, now + HOUR)
+    use(petrel, 25_000, now + HOUR)  # it ran, and gave back 5,000
+    take_due(now=now + 2 * HOUR)
+    assert granted(petrel, period, now + 2 * HOUR) == 40_000
+    by_hand(petrel, 50_000, now + 3 * HOUR)
+    take_due(now=now + 4 * HOUR)
+    assert granted(petrel, period, now + 4 * HOUR) == 90_000
+
+
+def test_no_more_than_was_due_is_taken_in_all(petrel, period) -> None:
+    """Less was due than is free once the job is gone."""
+    made = make_checkpoint(
+        period, T0 + QUARTER, [(99, 80)], measured="granted", removed_of="remaining"
+    )
+    assert services.place_hold(job=make_job(petrel), amount_mgpus=30_000 * CREDIT, now=T0).funded
+    assert carry_out(made) == {"petrel": 70_000}
+    cancel(30_000, made.at + HOUR)
+    for days in (1, 2):
+        take_due(now=made.at + days * DAY)
+        assert granted(petrel, period, made.at + days * DAY) == 20_000
+
+
+def test_the_next_checkpoint_counts_it_and_ends_it(petrel, period, short) -> None:
+    """What the second finds due stands for what the first was short of."""
+    second = make_checkpoint(period, short.at + 10 * DAY, [(1, 1)])
+    cancel(10_000, short.at + DAY)
+    take_due(now=short.at + 2 * DAY)
+    (loss,) = [one for one in losses(checkpoint=second, now=second.at) if one.budget == petrel]
+    assert loss.case.taken == 70_000 * CREDIT
+    assert carry_out(second) == {}
+    cancel(20_000, second.at + DAY)
+    take_due(now=second.at + 2 * DAY)
+    assert granted(petrel, period, second.at + 2 * DAY) == 30_000

@@ -126,6 +126,24 @@ def test_holds_and_a_checkpoint_at_once_never_pass_what_was_granted() -> None:
     assert found[-1] == [checkpoint]
 
 
+def test_eight_workers_take_what_is_free_again_once() -> None:
+    tree, period = world()
+    petrel = tree["orlo/science/petrel"]
+    checkpoint = make_checkpoint(
+        period, T0 + QUARTER, [(99, 100)], measured="granted", removed_of="remaining"
+    )
+    job = make_job(petrel)
+    assert services.place_hold(job=job, amount_mgpus=30 * CREDIT, now=T0).funded
+    charged_until(checkpoint.at)
+    now = checkpoint.at + HOUR
+    take_due(now=now)
+    assert taken(checkpoint) == {"petrel": 70}
+    assert services.release_rest(job=job, attempt=1, at=now, now=now) == 30 * CREDIT
+    all_at_once(lambda _: take_due(now=now + HOUR))
+    assert [amount for _, amount in transfers()] == [-70 * CREDIT, -30 * CREDIT]
+    assert reports.figures(period=period, now=now + HOUR)[petrel.pk].granted_mgpus == 0
+
+
 def test_eight_workers_tell_a_lead_once() -> None:
     _, period = world()
     make_checkpoint(period, T0 + 2 * QUARTER, NREL)

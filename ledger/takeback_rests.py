@@ -1,0 +1,104 @@
+"""What a checkpoint could not take since it was set aside: taken once it is free again."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import Count, F, QuerySet, Sum
+
+from budgets import periods, shares
+from budgets.models import Checkpoint, CheckpointResult
+from ledger.awards import KEY, MARK
+from ledger.figures import GRANTED, accounts
+from ledger.grants import transfer
+from ledger.lock import lock_ledger
+from ledger.models import Entry
+from ledger.takeback_notices import rest_note, tell_rest
+
+
+def take_rests(*, now: datetime) -> int:
+    """Take what was due at the newest checkpoint and is free only now; return of how many budgets.
+
+    Or jobs that are submitted before a checkpoint and cancelled after it would keep credits from
+    it. Until the next checkpoint of the period, which looks at all of it anew. What a budget was
+    given since is left alone.
+    """
+    newest = _newest(now)
+    return _take(now) if newest is not None and _short(newest).exists() else 0
+
+
+@transaction.atomic
+def _take(now: datetime) -> int:
+    lock_ledger()
+    if (checkpoint := _newest(now)) is None:
+        return 0
+    rows, tree = list(_short(checkpoint)), shares.tree(at=now)
+    found = accounts(period=checkpoint.period, at=now)
+    earlier, gained = _earlier(checkpoint, rows), _gained(checkpoint, rows)
+    count = 0
+    for row in rows:
+        pk = row.budget_id
+        number, taken = earlier.get(pk, (0, 0))
+        free = found.free(pk) - max(0, gained.get(pk, 0))
+        amount = min(row.due_mgpus - row.taken_mgpus - taken, free)
+        node = tree.get(pk)
+        if amount <= 0 or node is None or not node.is_leaf or node.parent_id is None:
+            continue
+        key = f"{KEY}:{checkpoint.pk}:{pk}:rest:{number + 1}"
+        parent = tree[node.parent_id].budget
+        transfer(
+            source=row.budget,
+            target=parent,
+            amount_mgpus=amount,
+            author=checkpoint.author,
+            note=rest_note(checkpoint),
+            key=key,
+            now=now,
+        )
+        tell_rest(
+            checkpoint=checkpoint,
+            budget=row.budget,
+            parent=parent,
+            amount_mgpus=amount,
+            key=key,
+            now=now,
+        )
+        count += 1
+    return count
+
+
+def _newest(now: datetime) -> Checkpoint | None:
+    """Return the checkpoint of the running period that was carried out last."""
+    period = periods.active(now)
+    if period is None:
+        return None
+    done = period.checkpoints.exclude(done_at=None).select_related("period", "author")
+    return done.order_by("-at").first()
+
+
+def _short(checkpoint: Checkpoint) -> QuerySet[CheckpointResult]:
+    """Return of whom less was taken than was due."""
+    rows = CheckpointResult.objects.filter(checkpoint=checkpoint, taken_mgpus__lt=F("due_mgpus"))
+    return rows.select_related("budget").order_by("budget__path")
+
+
+def _earlier(
+    checkpoint: Checkpoint, rows: Sequence[CheckpointResult]
+) -> Mapping[int, tuple[int, int]]:
+    """Return how often a rest was taken already, and how much of it, by budget id."""
+    mine = _entries(checkpoint, rows).filter(key__startswith=f"{MARK}{checkpoint.pk}:")
+    sums = mine.filter(key__contains=":rest:").values("budget_id").order_by("budget_id")
+    found = sums.annotate(number=Count("pk"), total=Sum("amount_mgpus"))
+    return {row["budget_id"]: (row["number"], -row["total"]) for row in found}
+
+
+def _gained(checkpoint: Checkpoint, rows: Sequence[CheckpointResult]) -> Mapping[int, int]:
+    """Return what each budget was granted since the checkpoint was carried out, by budget id."""
+    since = _entries(checkpoint, rows).filter(created_at__gte=checkpoint.done_at)
+    others = since.exclude(key__startswith=MARK).values("budget_id").order_by("budget_id")
+    return dict(others.annotate(total=Sum("amount_mgpus")).values_list("budget_id", "total"))
+
+
+def _entries(checkpoint: Checkpoint, rows: Sequence[CheckpointResult]) -> QuerySet[Entry]:
+    ids = [row.budget_id for row in rows]
+    return Entry.objects.filter(period=checkpoint.period, budget__in=ids, kind__in=GRANTED)
