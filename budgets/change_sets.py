@@ -6,7 +6,7 @@ and the order again. After an approval the caller has the ledger write the grant
 (`ledger.services.apply_change_set`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from django.contrib.auth.models import User
@@ -154,6 +154,17 @@ def locked(budget: Budget) -> Budget:
     which whoever changes shares waits next.
     """
     return Budget.objects.select_for_update(no_key=True).get(pk=budget.pk)
+
+
+def locked_all(budgets: Iterable[int]) -> dict[int, Budget]:
+    """Lock several budgets' rows, by id, in one order for everyone; the organisation's the last.
+
+    For its row, the ledger's lock, wait those who have locked one other budget's: who changes
+    shares, and who submits. So whoever needs both has to come to it as they do.
+    """
+    rows = Budget.objects.select_for_update(no_key=True).filter(pk__in=set(budgets))
+    below, top = rows.exclude(parent=None), rows.filter(parent=None)
+    return {one.pk: one for some in (below, top) for one in some.order_by("-pk")}
 
 
 def write_set(

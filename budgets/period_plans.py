@@ -83,7 +83,7 @@ def move_start(*, period: Period, to: datetime, now: datetime) -> None:
         return
     sets = ChangeSet.objects.filter(effective_at=period.starts_at)
     parents = Budget.objects.filter(change_sets__in=sets).distinct().order_by("pk")
-    for parent in [change_sets.locked(one) for one in parents]:
+    for parent in change_sets.locked_all(parents.values_list("pk", flat=True)).values():
         _refuse_approved(period, parent, now)
     sets.filter(status__in=(*OPEN, Status.STALE)).update(effective_at=to)
 

@@ -14,7 +14,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from budgets import future
-from budgets.change_sets import locked
+from budgets.change_sets import locked, locked_all
 from budgets.future import Step
 from budgets.models import Budget, ChangeSet
 from budgets.refusals import Refused, check_instant
@@ -91,7 +91,9 @@ def archive_budget(
     """
     parent = _parent_of(budget, "archived")
     with transaction.atomic():
-        parent, budget = locked(parent), locked(budget)
+        rows = locked_all([parent.pk, budget.pk])
+        parent, budget = rows[parent.pk], rows[budget.pk]
+        _check_below(parent, budget)
         if budget.archived_at is not None:
             raise Refused("budget", f"{budget.path} is archived already.")
         live = _subtree(budget).filter(jobs__isnull=False, jobs__ended_at__isnull=True)
@@ -118,7 +120,9 @@ def reactivate_budget(
     """Put an archived budget back below its parent with a share; what was below it comes back."""
     parent = _parent_of(budget, "re-activated")
     with transaction.atomic():
-        parent, budget = locked(parent), locked(budget)
+        rows = locked_all([parent.pk, budget.pk])
+        parent, budget = rows[parent.pk], rows[budget.pk]
+        _check_below(parent, budget)
         if budget.archived_at is None:
             raise Refused("budget", f"{budget.path} is not archived.")
         _check_active(parent)
@@ -146,8 +150,9 @@ def move_budget(
     """
     source = _parent_of(budget, "moved")
     with transaction.atomic():
-        rows = {pk: locked(Budget(pk=pk)) for pk in sorted({source.pk, to.pk, budget.pk})}
+        rows = _locked_subtree(budget, source, to)
         source, to, budget = rows[source.pk], rows[to.pk], rows[budget.pk]
+        _check_below(source, budget)
         if budget.archived_at is not None:
             raise Refused("budget", f"{budget.path} is archived: re-activate it first.")
         if to == source or to in _subtree(budget):
@@ -167,9 +172,7 @@ def move_budget(
 def rename_budget(*, budget: Budget, slug: str, name: str) -> Budget:
     """Give a budget another slug and name; the paths of all below it follow."""
     with transaction.atomic():
-        if budget.parent is not None:
-            locked(budget.parent)
-        budget = locked(budget)
+        budget = _locked_subtree(budget, *([budget.parent] if budget.parent else []))[budget.pk]
         old, new = budget.path, f"{budget.path.removesuffix(budget.slug)}{slug}"
         if slug != budget.slug:
             _check_slug(slug)
@@ -276,10 +279,33 @@ def _parent_of(budget: Budget, verb: str) -> Budget:
     return budget.parent
 
 
+def _check_below(parent: Budget, budget: Budget) -> None:
+    """Whoever comes second may know it where it stood before."""
+    if budget.parent_id != parent.pk:
+        raise Refused("budget", f"It has just been moved to {budget.path}: look at it there.")
+
+
 def _subtree(budget: Budget) -> QuerySet[Budget]:
     return Budget.objects.filter(path=budget.path) | Budget.objects.filter(
         path__startswith=f"{budget.path}/"
     )
+
+
+def _locked_subtree(budget: Budget, *others: Budget) -> dict[int, Budget]:
+    """Lock what a change of paths writes, and others with it: a budget, all below it, the root.
+
+    The root too, since whoever writes to the ledger holds its row when his entries are checked
+    against the budgets that they name. Of two moves below each other one waits for the other.
+    """
+    roots = set(Budget.objects.filter(parent=None).values_list("pk", flat=True))
+    rows: dict[int, Budget] = {}
+    below = _subtree(Budget.objects.get(pk=budget.pk))
+    wanted = {*below.values_list("pk", flat=True), *(one.pk for one in others)} - roots
+    while missing := wanted - rows.keys():  # again: others may have moved there meanwhile
+        rows |= locked_all(missing)
+        below = _subtree(Budget.objects.get(pk=budget.pk))
+        wanted |= {*below.values_list("pk", flat=True)} - roots
+    return rows | locked_all(roots)
 
 
 def _rewrite_paths(old: str, new: str) -> None:

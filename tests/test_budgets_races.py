@@ -6,8 +6,8 @@ writers from its start. The triggers are there on both.
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
-from threading import Barrier, Event
+from contextlib import nullcontext, suppress
+from threading import Barrier, BrokenBarrierError, Event
 from time import sleep
 from types import SimpleNamespace
 from typing import Any
@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 from django.db import Error, connection, transaction
 
-from budgets import services, shares
-from budgets.models import Budget, ChangeSet
+from budgets import change_sets, services, shares, structure
+from budgets.models import Budget, ChangeSet, Share
 from budgets.services import Refused, StaleBase
 from clusters.models import Pool
+from ledger.lock import lock_ledger
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -309,3 +310,111 @@ def test_an_approval_keeps_no_entry_from_naming_its_parent() -> None:
             parent=root, slug="more", name="More", share=1, author=author, reason="more", now=NOW
         )
         assert pool.submit(named).result(timeout=30) == (root.pk,)
+
+
+def at_the_same_place(
+    monkeypatch: pytest.MonkeyPatch, first: Callable[[], object], second: Callable[[], object]
+) -> list[object]:
+    """Do two things that each wait, once they have their locks, for the other to have its own.
+
+    Where one waits for the other's locks instead, it goes on alone after a second.
+    """
+    both, check = Barrier(2), structure._check_place
+
+    def meet(parent: Budget, slug: str) -> None:
+        with suppress(BrokenBarrierError):
+            both.wait(timeout=1)
+        check(parent, slug)
+
+    monkeypatch.setattr(structure, "_check_place", meet)
+
+    def one(work: Callable[[], object]) -> object:
+        try:
+            return work()
+        except (Refused, StaleBase, Error) as error:
+            return error
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(one, (first, second)))
+
+
+def mover(budget: Budget, to: Budget) -> Callable[[], object]:
+    why = {"author": make.someone(), "reason": "race", "now": NOW}
+    return lambda: services.move_budget(budget=budget, to=to, share=0, **why)  # type: ignore[arg-type]
+
+
+TWO = {
+    "orlo": 0, "orlo/p": 1, "orlo/q": 1, "orlo/p/x": 1, "orlo/q/y": 1,
+    "orlo/p/x/under": 1, "orlo/q/y/under": 1,
+}  # fmt: skip
+
+
+@needs_row_locks
+def test_of_two_moves_below_each_other_one_is_done_and_the_other_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tree = make.make_tree(TWO, at=make.LONG_AGO)
+    results = at_the_same_place(
+        monkeypatch,
+        mover(tree["orlo/p/x"], tree["orlo/q/y/under"]),
+        mover(tree["orlo/q/y"], tree["orlo/p/x/under"]),
+    )
+    (done,) = [one for one in results if isinstance(one, Budget)]
+    (refused,) = [one for one in results if isinstance(one, Refused)]
+    assert "can't move below" in refused.sentence
+    assert len(shares.tree(at=NOW)) == len(TWO)
+    assert done.path in ("orlo/q/y/under/x", "orlo/p/x/under/y")
+
+
+@needs_row_locks
+def test_of_two_moves_of_one_budget_one_is_done_and_the_other_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tree = make.make_tree(TWO, at=make.LONG_AGO)
+    under, *places = (tree[f"orlo/{path}"] for path in ("p/x/under", "q", "q/y/under"))
+    results = at_the_same_place(monkeypatch, *(mover(under, place) for place in places))
+    (done,) = [one for one in results if isinstance(one, Budget)]
+    (refused,) = [one for one in results if isinstance(one, Refused)]
+    assert refused.sentence == f"It has just been moved to {done.path}: look at it there."
+    named = Share.objects.filter(budget=under, change_set__effective_at=NOW)
+    assert [share.change_set.parent for share in named] == [done.parent]
+
+
+CHANGES: dict[str, Callable[[dict[str, Budget]], object]] = {
+    "move": lambda tree: mover(tree["orlo/p/x"], tree["orlo"])(),
+    "rename": lambda tree: services.rename_budget(budget=tree["orlo/p"], slug="r", name="R"),
+    "archive": lambda tree: services.archive_budget(
+        budget=tree["orlo/p"], author=make.someone(), reason="race", now=NOW
+    ),
+}
+
+
+@needs_row_locks
+@pytest.mark.parametrize(
+    ("change", "path"), [("move", "orlo/p/x/under"), ("rename", "orlo/p/x"), ("archive", "orlo/p")]
+)
+def test_a_change_of_the_tree_and_a_hold_do_not_wait_for_each_other_for_ever(
+    change: str, path: str
+) -> None:
+    """Who submits, or changes shares, locks one budget and then the ledger, which is the root."""
+    tree = make.make_tree(TWO, at=make.LONG_AGO)
+    has_it, is_done = Event(), Event()
+
+    def submitting() -> None:
+        with transaction.atomic():
+            change_sets.locked(tree[path])
+            has_it.set()
+            is_done.wait(timeout=1)  # it waits for us by now
+            lock_ledger()
+
+    def changing() -> None:
+        assert has_it.wait(timeout=60)
+        CHANGES[change](tree)
+        is_done.set()
+
+    with ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(closing, work) for work in (submitting, changing)]
+        assert [one.exception() for one in both] == [None, None]
+    assert is_done.is_set()
