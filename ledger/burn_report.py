@@ -239,9 +239,12 @@ class _Report:
         gone = {row for row in {*self.settled, *self.burned} if row not in here}
         budgets = Budget.objects.in_bulk([*here, *gone])
         own = self.budget.pk
+        # By path; those that have left by slug after them: where they stand now is no one's here.
+        order = sorted(here, key=lambda pk: budgets[pk].path)
+        order += sorted(gone, key=lambda pk: (budgets[pk].slug, pk))
         rows = [
             self._row(budgets[row], self.figures[row] if row in here else None)
-            for row in sorted(budgets, key=lambda pk: budgets[pk].path)
+            for row in order
             if row != own
         ]
         rest = self._rest(here)

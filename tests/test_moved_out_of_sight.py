@@ -12,8 +12,9 @@ from budgets.access import Standing
 from budgets.models import Budget, Role
 from config import clock
 from ledger import views
+from ledger.reports import burn_report
 from tests.burn_world import END, MINUTE, odd_ledger
-from tests.factories import make_role, make_user, someone
+from tests.factories import T0, make_role, make_user, someone
 
 pytestmark = pytest.mark.django_db
 SECRET = "takeover-of-acme"
@@ -80,13 +81,13 @@ def test_a_burn_report_and_its_dearest_jobs(reader, by) -> None:
     assert {job["budget"] for job in found["jobs"]} == {"orlo/science/petrel", path}
 
 
-@pytest.mark.parametrize("kind", ["csv", "json", "focus"])
+@pytest.mark.parametrize("kind", ["csv", "json"])
 def test_its_files_over_the_api(reader, kind) -> None:
     client, path = reader
     assert agrees(body_of(client, f"{BURN}{kind}/?{BETWEEN}"), path)
 
 
-@pytest.mark.parametrize("ending", ["csv", "report.json", "focus-1.2.csv"])
+@pytest.mark.parametrize("ending", ["csv", "report.json"])
 def test_its_files_from_the_page(reader, ending) -> None:
     client, path = reader
     pages = body_of(client, f"/budgets/orlo/science/report?{BETWEEN}&by=leaf")
@@ -97,14 +98,24 @@ def test_its_files_from_the_page(reader, ending) -> None:
     assert agrees(body_of(client, address), path)
 
 
-def test_focus_does_not_tell_how_deep_it_stands(tree, moved, client) -> None:
-    why: dict[str, Any] = {"author": someone(), "reason": "a reason", "now": END + MINUTE}
-    services.move_budget(budget=tree["orlo/science/petrel"], to=tree["orlo"], share=0, **why)
-    user = make_user("reader")
-    make_role(user, tree["orlo/science"], Role.Kind.VIEWER)
-    client.force_login(user)
-    table = csv.DictReader(io.StringIO(body_of(client, f"{BURN}focus/?{BETWEEN}")))
+def test_focus_tells_where_it_stood(reader) -> None:
+    """Its rows are of when it stood in sight, and say no more to those who see where it went."""
+    client, _ = reader
+    body = body_of(client, f"{BURN}focus/?{BETWEEN}")
+    assert SECRET not in body
+    table = csv.DictReader(io.StringIO(body))
     assert {(row["x_BudgetPath"], row["SubAccountType"]) for row in table} == {
-        ("elsewhere/auk", "Project"),
-        ("elsewhere/petrel", "Project"),
+        ("orlo/science/auk", "Project"),
+        ("orlo/science/petrel", "Project"),
     }
+
+
+@pytest.mark.parametrize("slug", ["a-place", "z-place"])
+@pytest.mark.parametrize("by", ["child", "leaf"])
+def test_the_order_of_rows_does_not_tell_where_it_stands(tree, slug: str, by: str) -> None:
+    odd_ledger(tree)
+    why: dict[str, Any] = {"author": someone(), "reason": "a reason", "now": END}
+    place = services.create_budget(parent=tree["orlo"], slug=slug, name="P", share=0, **why)
+    services.move_budget(budget=tree["orlo/science/auk"], to=place, share=0, **why)
+    found = burn_report(budget=tree["orlo/science"], start=T0, end=END, now=NOW, by=by)
+    assert [row.path.split("/")[-1] for row in found.rows] == ["petrel", "auk", "science"]
