@@ -16,7 +16,7 @@ from budgets import notices
 from budgets import services as budgets
 from budgets import shares as reads
 from budgets.access import leads, named_to
-from budgets.models import Budget, ChangeSet, Notice, Request
+from budgets.models import Budget, ChangeSet, Notice, Period, Request
 from budgets.notices import name_of
 from budgets.refusals import credits
 from clusters.models import Pool
@@ -138,6 +138,53 @@ def transfer(
                 )
         requests.replan("shares")
     return written
+
+
+def write_by_hand(
+    *,
+    kind: ledger.Kind,
+    budget: Budget,
+    amount_mgpus: int,
+    reason: str,
+    key: str,
+    author: User,
+    now: datetime,
+    of: Period | None = None,
+) -> ledger.Written:
+    """Grant or adjust by hand, tell those who lead the budget, and replan; once for a key."""
+    with transaction.atomic():
+        written = ledger.write_by_hand(
+            kind=kind,
+            budget=budget,
+            amount_mgpus=amount_mgpus,
+            author=author,
+            note=reason,
+            key=key,
+            now=now,
+            of=of,
+        )
+        if not written.anew:
+            return written
+        notices.tell(
+            users=leads(budget).exclude(pk=author.pk),
+            budget=budget,
+            kind=Notice.Kind.TRANSFERRED,
+            text=f"{name_of(author)} {_did(kind, amount_mgpus)} {budget.path}: "
+            f"{written.entry.note}",
+            key=f"by-hand:{written.entry.pk}",
+            now=now,
+        )
+        requests.replan("shares")
+    return written
+
+
+def _did(kind: ledger.Kind, amount_mgpus: int) -> str:
+    what, up = f"{credits(abs(amount_mgpus))} credits", amount_mgpus > 0
+    if kind == ledger.Kind.GRANT:
+        return f"granted {what} to" if up else f"took back {what} from"
+    return (
+        f"added {what} to what is settled of" if up else f"gave back {what} of what is settled of"
+    )
 
 
 @contextmanager

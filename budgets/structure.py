@@ -28,7 +28,7 @@ RESERVED = frozenset(
     (
         *("archive", "burn", "change-sets", "diff", "edit", "exemptions", "export", "jobs"),
         *("move", "new", "periods", "plan", "reactivate", "report", "requests", "roles"),
-        *("shares", "transfers"),
+        *("by-hand", "shares", "transfers"),
     )
 )
 

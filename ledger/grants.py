@@ -53,7 +53,7 @@ def grant(
     unique = f"grant:by-hand:{key}"
     if (known := _known([unique])) is not None:
         return _same(known, {budget.pk: amount_mgpus}, key)[0]
-    period = _period(now)
+    period = open_period(now)
     if amount_mgpus < 0:
         refuse_a_fall_below_claims(accounts(period=period, at=now), {budget.pk: amount_mgpus})
     return _write(Entry.Kind.GRANT, period, {budget.pk: amount_mgpus}, [unique], author, note, now)[
@@ -85,7 +85,7 @@ def adjust(
     if (known := _known([unique])) is not None:
         return _same(known, {budget.pk: amount_mgpus}, key)[0]
     amounts = {budget.pk: amount_mgpus}
-    return _write(Entry.Kind.ADJUST, _period(now), amounts, [unique], author, note, now)[0]
+    return _write(Entry.Kind.ADJUST, open_period(now), amounts, [unique], author, note, now)[0]
 
 
 @transaction.atomic
@@ -109,7 +109,7 @@ def transfer(
     now = whole(now, "now")
     _refuse_a_nonsense(source, target, amount_mgpus)
     lock_ledger()
-    found = accounts(period=(period := _period(now)), at=now)
+    found = accounts(period=(period := open_period(now)), at=now)
     amounts = _path(found, source, target, amount_mgpus)
     keys = [f"transfer:{key}:{budget_id}" for budget_id in amounts]
     if (known := _known(keys)) is not None:
@@ -128,7 +128,7 @@ def preview_transfer(
     """
     now = whole(now, "now")
     _refuse_a_nonsense(source, target, amount_mgpus)
-    found = accounts(period=_period(now), at=now)
+    found = accounts(period=open_period(now), at=now)
     amounts = _path(found, source, target, amount_mgpus)
     _refuse_an_empty_reserve(found, source, amounts)
     refuse_a_fall_below_claims(found, amounts)
@@ -209,7 +209,8 @@ def _same(known: list[Entry], amounts: dict[int, int], key: str) -> list[Entry]:
     return known
 
 
-def _period(now: datetime) -> Period:
+def open_period(now: datetime) -> Period:
+    """Return the active period; LedgerError where there is none."""
     period = active(now)
     if period is None:
         raise LedgerError(f"No period is active at {iso(now)}: start one first.")

@@ -1,5 +1,13 @@
 """The ledger's writers: nothing else writes an Entry."""
 
+from ledger.by_hand import (
+    Effect,
+    Kind,
+    Written,
+    preview_by_hand,
+    read_credits,
+    write_by_hand,
+)
 from ledger.charges import close_timestep
 from ledger.grants import KeyTaken, Side, adjust, grant, preview_transfer, transfer
 from ledger.holds import (
@@ -35,14 +43,17 @@ from ledger.segments import Segment, segments
 from ledger.share_changes import apply_change_set
 
 __all__ = [
+    "Effect",
     "HoldResult",
     "KeyTaken",
+    "Kind",
     "LedgerError",
     "NotChargedYet",
     "Orphan",
     "PeriodStart",
     "Segment",
     "Side",
+    "Written",
     "adjust",
     "apply_change_set",
     "apply_due_change_sets",
@@ -59,7 +70,9 @@ __all__ = [
     "place_holds",
     "place_of_decision",
     "place_of_transfer",
+    "preview_by_hand",
     "preview_transfer",
+    "read_credits",
     "rebuild_rollups",
     "refund_run",
     "release_rest",
@@ -69,4 +82,5 @@ __all__ = [
     "sweep_holds",
     "transfer",
     "withdraw_period",
+    "write_by_hand",
 ]

@@ -71,6 +71,8 @@ DEEDS = (
     Deed(A.TRANSFER, "get", "/budgets/{path}/transfers"),
     Deed(A.TRANSFER, "post", "/budgets/{path}/transfers", {}),
     Deed(A.TRANSFER, "post", "/budgets/{path}/transfers/preview", {}),
+    Deed(A.VIEW, "get", API + "by-hand/"),
+    Deed(A.ADMINISTER, "post", API + "by-hand/", REASON | {"kind": "grant", "amount_mgpus": 1}),
     Deed(A.MANAGE_ROLES, "post", API + "roles/", {"username": "nobody", "kind": "viewer"}),
     Deed(A.MANAGE_ROLES, "delete", API + "roles/colleague/"),
     Deed(A.ADMINISTER, "post", API + "roles/", {"username": "nobody", "kind": "administrator"}),

@@ -102,6 +102,13 @@ TABLE = [
         REASON | {"to": "orlo", "amount_mgpus": 1},
         WHOLE_TREE | {"manager": 400, "member": 400, "viewer": 400},
     ),
+    ("get", "budgets/orlo/science/petrel/by-hand/", None, PETREL),
+    (
+        "post",
+        "budgets/orlo/science/petrel/by-hand/",
+        REASON | {"kind": "grant", "amount_mgpus": 1},
+        PETREL | {"manager": 403, "member": 403, "viewer": 403},
+    ),
     ("get", "requests/", None, EVERYONE),
     ("get", "requests/{request}/", None, PETREL),
     (

@@ -1,5 +1,6 @@
 """The API of budgets: the tree, changes of it, requests, transfers, notices, and people."""
 
+from budgets.api.by_hand import ByHand
 from budgets.api.change_sets import ApproveChangeSet, ChangeSets, DeclineChangeSet
 from budgets.api.checkpoints import (
     ApproveExemption,
@@ -43,6 +44,7 @@ __all__ = [
     "BudgetDetail",
     "BudgetRequests",
     "Budgets",
+    "ByHand",
     "ChangeSets",
     "Checkpoints",
     "DeclineChangeSet",

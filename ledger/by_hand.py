@@ -1,0 +1,188 @@
+"""Grants and adjustments by hand: what one would do, and writing it once, within what is free."""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from budgets.models import Budget, Period
+from budgets.refusals import AMOUNT_MAX, CREDIT, credits
+from ledger.figures import Accounts, accounts
+from ledger.grants import (
+    CORRECTS,
+    KeyTaken,
+    adjust,
+    grant,
+    open_period,
+    refuse_a_fall_below_claims,
+)
+from ledger.instants import LedgerError, whole
+from ledger.lock import lock_ledger
+from ledger.models import Entry
+
+# Seven decimals hold every amount that is a whole number of milli-GPU-seconds and ends: a credit
+# is 2⁷ × 3² × 5⁵ of them.
+TYPED = re.compile(r"([+-]?)([0-9]{1,11})(?:\.([0-9]{1,7}))?")
+WRONG = "Give credits other than 0 as a decimal number, such as 250.5 or -12.25"
+
+
+class Kind(StrEnum):
+    """What people write by hand: credits given or taken back; a correction of what is settled."""
+
+    GRANT = "grant"
+    ADJUST = "adjust"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What an entry would do to a budget or an ancestor: pairs of before and after, in mGPU-s."""
+
+    path: str
+    granted: tuple[int, int]
+    spendable: tuple[int, int]
+    reserve: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What an entry would do: to the budget first, then to each ancestor up to the root.
+
+    ``beyond`` is how much more than the parent's reserve a grant gives, in milli-GPU-seconds.
+    """
+
+    changes: tuple[Change, ...]
+    beyond: int
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The entry of a decision; ``anew`` unless its key had written it before."""
+
+    entry: Entry
+    anew: bool
+
+
+def read_credits(text: str) -> int:
+    """Return credits that were typed, exactly, in milli-GPU-seconds. Raises LedgerError."""
+    found = TYPED.fullmatch(text.strip())
+    if found is None:
+        raise LedgerError(f"{WRONG}.")
+    sign, before, after = found.group(1), found.group(2), found.group(3) or ""
+    amount, rest = divmod(int(before + after) * CREDIT, 10 ** len(after))
+    if rest:
+        raise LedgerError("A credit has 3,600,000 parts and no smaller ones: give fewer decimals.")
+    if not 0 < amount <= AMOUNT_MAX:
+        raise LedgerError(f"{WRONG}, of at most {credits(AMOUNT_MAX)}.")
+    return -amount if sign == "-" else amount
+
+
+def preview_by_hand(*, kind: Kind, budget: Budget, amount_mgpus: int, now: datetime) -> Effect:
+    """Return what an entry would do, unwritten. Raises LedgerError where `write_by_hand` would."""
+    now = whole(now, "now")
+    found = accounts(period=open_period(now), at=now)
+    _refuse(found, kind, budget, amount_mgpus)
+    return _effect(found, kind, budget, amount_mgpus)
+
+
+@transaction.atomic
+def write_by_hand(
+    *,
+    kind: Kind,
+    budget: Budget,
+    amount_mgpus: int,
+    author: User,
+    note: str,
+    key: str,
+    now: datetime,
+    of: Period | None = None,
+) -> Written:
+    """Write a grant or an adjustment in the open period, once for a key.
+
+    Granted never falls below settled + in flight + held: of the budget, nor, by an adjustment, of
+    its ancestors. ``of`` is the closed period that an adjustment corrects; its note says so.
+    """
+    now = whole(now, "now")
+    lock_ledger()
+    if of is not None and kind != Kind.ADJUST:
+        raise LedgerError("Only an adjustment is about a closed period: leave the period out.")
+    if (known := _known(key)) is not None:
+        if (known.key, known.budget_id, known.amount_mgpus) != (
+            _unique(kind, key, of),
+            budget.pk,
+            amount_mgpus,
+        ):
+            raise KeyTaken(f"The key {key!r} stands for another decision: give a new one.")
+        return Written(known, anew=False)
+    _refuse(accounts(period=open_period(now), at=now), kind, budget, amount_mgpus)
+    if kind == Kind.GRANT:
+        made = grant(
+            budget=budget, amount_mgpus=amount_mgpus, author=author, note=note, key=key, now=now
+        )
+    else:
+        about = f"For {of.name}: {note.strip()}" if of is not None and note.strip() else note
+        made = adjust(
+            budget=budget,
+            amount_mgpus=amount_mgpus,
+            author=author,
+            note=about,
+            key=key,
+            now=now,
+            of=of,
+        )
+    return Written(made, anew=True)
+
+
+def _refuse(found: Accounts, kind: Kind, budget: Budget, amount: int) -> None:
+    if kind == Kind.GRANT:
+        if amount > 0 and budget.archived_at is not None:
+            raise LedgerError(f"{budget.path} is archived: choose a budget that can spend.")
+        refuse_a_fall_below_claims(found, {budget.pk: amount})
+    else:
+        chain = found.tree.chain(budget.pk, found.at)
+        refuse_a_fall_below_claims(found, dict.fromkeys(chain, -amount))
+
+
+def _effect(found: Accounts, kind: Kind, budget: Budget, amount: int) -> Effect:
+    chain = found.tree.chain(budget.pk, found.at)
+    given = amount if kind == Kind.GRANT else 0
+    # A grant is one budget's alone; what is settled counts in every ancestor too.
+    free = {node: found.free(node) for node in chain}
+    then = {
+        node: free[node] + (given if node == budget.pk else 0) - (amount - given) for node in chain
+    }
+    paths = dict(Budget.objects.filter(pk__in=chain).values_list("pk", "path"))
+    changes = []
+    for place, node in enumerate(chain):
+        own, reserve = given if place == 0 else 0, found.reserve(node)
+        granted = found.granted[node]
+        left = reserve + own - (given if place == 1 else 0)
+        changes.append(
+            Change(
+                path=paths[node],
+                granted=(granted, granted + own),
+                spendable=(
+                    min(free[one] for one in chain[place:]),
+                    min(then[one] for one in chain[place:]),
+                ),
+                reserve=(reserve, left),
+            )
+        )
+    beyond = given - max(0, changes[1].reserve[0]) if len(changes) > 1 else 0
+    return Effect(tuple(changes), max(0, beyond))
+
+
+def _unique(kind: Kind, key: str, of: Period | None) -> str:
+    if kind == Kind.GRANT:
+        return f"grant:by-hand:{key}"
+    return f"adjust:{key}" if of is None else f"{CORRECTS}{of.pk}:{key}"
+
+
+def _known(key: str) -> Entry | None:
+    """Return what a key has written, whatever it was and whichever period it was about."""
+    closed = Period.objects.filter(status=Period.Status.CLOSED)
+    keys = [_unique(kind, key, None) for kind in Kind]
+    keys += [_unique(Kind.ADJUST, key, one) for one in closed]
+    return Entry.objects.filter(key__in=keys).first()
