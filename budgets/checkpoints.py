@@ -14,6 +14,7 @@ from budgets.core.checkpoints import Rule, Step, fault
 from budgets.models import Budget, Checkpoint, Exemption, Notice, Period
 from budgets.notices import name_of, tell
 from budgets.refusals import Refused, check_instant
+from budgets.shares import TreeNode
 
 NOTICE_DAYS = (30, 14, 7)
 REASON_MAX = 2000
@@ -116,6 +117,22 @@ def told_from(checkpoint: Checkpoint) -> datetime:
     return max(first, checkpoint.period.starts_at, checkpoint.created_at)
 
 
+def projects(checkpoint: Checkpoint, *, now: datetime) -> dict[int, TreeNode]:
+    """Return the budgets that a checkpoint looks at, each by itself, by id, in order of path.
+
+    Those that are leaves below another one now, and those that were when it was announced: who
+    divides a project afterwards takes nothing out of its sight. What is below those is theirs.
+    """
+    tree, then = shares.tree(at=now), shares.tree(at=min(now, told_from(checkpoint)))
+    whole = {pk for pk, node in tree.items() if node.parent_id and _is_project(then.get(pk))}
+    found = {}
+    for pk, node in sorted(tree.items(), key=lambda item: item[1].budget.path):
+        above = {one.budget.pk for one in shares.path_to_root(tree, pk)} - {pk}
+        if pk in whole or (_is_project(node) and not above & whole):
+            found[pk] = node
+    return found
+
+
 def by_id(pk: int) -> Checkpoint:
     """Return a checkpoint; refused where there is none."""
     checkpoint = Checkpoint.objects.select_related("period", "author").filter(pk=pk).first()
@@ -129,8 +146,7 @@ def ask_exemption(
 ) -> Exemption:
     """Ask that a checkpoint spare a budget; one question at a time, before the checkpoint."""
     check_instant(now, "now")
-    node = shares.tree(at=now).get(budget.pk)
-    if node is None or not node.is_leaf or node.parent_id is None:
+    if budget.pk not in projects(checkpoint, now=now):
         raise Refused("budget", f"Checkpoints take from projects, and {budget.path} is none.")
     _check_open(checkpoint, now)
     try:
@@ -171,6 +187,10 @@ def decide_exemption(
 def address(period: Period) -> str:
     """Return where the checkpoints of a period are shown."""
     return f"/periods/{period.pk}/checkpoints"
+
+
+def _is_project(node: TreeNode | None) -> bool:
+    return node is not None and node.is_leaf and node.parent_id is not None
 
 
 def _tell_asked(asked: Exemption, now: datetime) -> None:

@@ -15,6 +15,7 @@ from budgets.plans import Plans
 from budgets.shares import TreeNode
 from ledger.awards import awards
 from ledger.burn import per_day, rate_window, settled_between
+from ledger.divided import sources
 from ledger.figures import GRANTED, Accounts, accounts
 from ledger.instants import to_seconds, whole
 from ledger.membership import Membership
@@ -41,7 +42,7 @@ class Loss:
     case: Case
     used_mgpus: int
     found: Finding
-    free_mgpus: int
+    free: tuple[tuple[Budget, int], ...]  # where it lies: there or, once divided, below
     spared: str
     rate_mgpus: int
     seconds_left: int
@@ -65,7 +66,17 @@ class Loss:
 
     @property
     def amount_mgpus(self) -> int:
-        return min(self.due_mgpus, max(0, self.free_mgpus))
+        return min(self.due_mgpus, sum(amount for _, amount in self.free))
+
+    @property
+    def taken_from(self) -> list[tuple[Budget, int]]:
+        """Out of which budgets the amount is taken, and how much of each."""
+        parts, left = [], self.amount_mgpus
+        for budget, free in self.free:
+            if part := min(free, left):
+                parts.append((budget, part))
+            left -= part
+        return parts
 
     @cached_property
     def least_use_mgpus(self) -> int:
@@ -100,9 +111,7 @@ def losses(*, checkpoint: Checkpoint, now: datetime) -> list[Loss]:
     queries.
     """
     reader = _Reader(checkpoint, whole(now, "now"))
-    leaves = [node for node in reader.tree.values() if node.is_leaf and node.parent_id is not None]
-    found = [reader.loss(node) for node in sorted(leaves, key=lambda node: node.budget.path)]
-    return list(reader.with_backs(found))
+    return list(reader.with_backs([reader.loss(node) for node in reader.projects.values()]))
 
 
 class _Reader:
@@ -114,6 +123,7 @@ class _Reader:
         self.at = min(now, checkpoint.at)  # what is known up to
         self.rule = checkpoints.rule(checkpoint)
         self.tree: Mapping[int, TreeNode] = shares.tree(at=now)
+        self.projects = checkpoints.projects(checkpoint, now=now)
         self.accounts: Accounts = accounts(period=self.period, at=now)
         self.plans = self._plans()
         self.used = self._used() if now >= checkpoint.at else self._used_by_now()
@@ -133,6 +143,7 @@ class _Reader:
             initial=award.initial if self.checkpoint.initial_only else None,
         )
         used = max(0, self.used[pk])
+        free = sources(self.accounts, pk, others=self.projects)
         return Loss(
             budget=node.budget,
             parent=self.tree[node.parent_id].budget,
@@ -141,7 +152,7 @@ class _Reader:
             case=case,
             used_mgpus=used,
             found=find(self.rule, case, used=used),
-            free_mgpus=self.accounts.free(pk),
+            free=tuple((self.tree[one].budget, amount) for one, amount in free),
             spared=self.spared.get(pk, ""),
             rate_mgpus=self.rates[pk],
             seconds_left=to_seconds(self.checkpoint.at) - to_seconds(self.at),

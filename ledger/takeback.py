@@ -75,15 +75,19 @@ def _take(checkpoint: Checkpoint, found: Sequence[Loss], now: datetime) -> None:
 
 
 def _move(checkpoint: Checkpoint, loss: Loss, now: datetime) -> None:
-    ends = [loss.budget, loss.parent]
-    source, target = ends[::-1] if loss.back_mgpus else ends
-    if amount := loss.amount_mgpus or loss.back_mgpus:
+    """Write what a checkpoint moves of one budget: what it takes, or what it gives back."""
+    key = f"{KEY}:{checkpoint.pk}:{loss.budget.pk}"
+    moves = [(source, loss.parent, amount) for source, amount in loss.taken_from]
+    if loss.back_mgpus:
+        moves = [(loss.parent, loss.budget, loss.back_mgpus)]
+    for source, target, amount in moves:
+        below = source not in (loss.budget, loss.parent)
         transfer(
             source=source,
             target=target,
             amount_mgpus=amount,
             author=checkpoint.author,
             note=note(checkpoint, loss),
-            key=f"{KEY}:{checkpoint.pk}:{loss.budget.pk}",
+            key=f"{key}:from:{source.pk}" if below else key,
             now=now,
         )

@@ -8,7 +8,9 @@ import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
+from budgets import checkpoints
 from budgets.models import Budget, Checkpoint, CheckpointResult, Notice, Period
+from budgets.refusals import Refused
 from ledger import reports, services
 from ledger.losses import losses
 from ledger.models import Entry
@@ -393,6 +395,49 @@ def by_hand(budget: Budget, credits: int, at: datetime) -> None:
             budget=node, amount_mgpus=amount, author=someone(), note="more", key=key, now=at
         )
         node = node.parent
+
+
+def test_who_divides_a_project_hides_nothing(tree, petrel, science, period) -> None:
+    """Its manager creates a budget in it, and has it hold all the credits, a day before."""
+    checkpoint = make_checkpoint(period, T0 + 2 * QUARTER, NREL)
+    use(petrel, 3_000, T0 + DAY)
+    at = checkpoint.at - DAY
+    inner, other = (make_budget(slug, parent=petrel) for slug in ("inner", "other"))
+    make_shares(petrel, {inner: 100_000, other: 0}, at=at)
+    for budget, credits in ((inner, 70_000), (other, 2_000)):
+        services.transfer(
+            source=petrel, target=budget, amount_mgpus=credits * CREDIT, author=someone(),
+            note="hidden", key=budget.slug, now=at,
+        )  # fmt: skip
+    checkpoints.ask_exemption(
+        checkpoint=checkpoint, budget=petrel, reason="divided", by=someone(), now=at
+    )
+    with pytest.raises(Refused, match="is none"):
+        checkpoints.ask_exemption(
+            checkpoint=checkpoint, budget=inner, reason="mine", by=someone(), now=at
+        )
+    found = {one.budget.slug: one for one in losses(checkpoint=checkpoint, now=at)}
+    assert found.keys() == {"auk", "petrel", "tern"}
+    assert found["petrel"].amount_mgpus == 40_000 * CREDIT
+    assert carry_out(checkpoint) == {"petrel": 40_000}
+    later = checkpoint.at + HOUR
+    assert [granted(one, period, later) for one in (petrel, inner, other)] == [
+        60_000,
+        58_000,
+        2_000,
+    ]
+    assert reserve(science, period, later) == 40_000
+    before = transfers()
+    assert take_due(now=later + DAY) == []
+    assert transfers() == before
+
+
+def test_what_was_divided_before_it_is_announced_is_looked_at_apart(petrel, period) -> None:
+    checkpoint = make_checkpoint(period, T0 + 2 * QUARTER, NREL)
+    inner = make_budget("inner", parent=petrel)
+    make_shares(petrel, {inner: 100_000}, at=checkpoint.at - 30 * DAY)
+    found = losses(checkpoint=checkpoint, now=checkpoint.at - DAY)
+    assert {one.budget.slug for one in found} == {"auk", "inner", "tern"}
 
 
 # --- No further than what is free -----------------------------------------------------------------
