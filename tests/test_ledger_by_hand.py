@@ -136,7 +136,21 @@ def test_credits_are_read_exactly() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "NaN", "inf", "1e3", "0", "0.0000001", "99999999999", "1" * 400, "1.", "٣", "1,5"]
+    "text",
+    [
+        "",
+        "NaN",
+        "inf",
+        "1e3",
+        "0",
+        "0.0000001",
+        "1.0000003",
+        "99999999999",
+        "1" * 400,
+        "1.",
+        "٣",
+        "1,5",
+    ],
 )
 def test_other_amounts_get_one_sentence(text: str) -> None:
     with pytest.raises(services.LedgerError) as refused:
@@ -162,6 +176,16 @@ def test_what_is_shown_is_what_is_there_afterwards(
             mine.granted_mgpus, mine.spendable_mgpus, mine.reserve_mgpus,
         )  # fmt: skip
     assert effect.beyond == (3 * CREDIT if credits == 8 else 0)
+
+
+@pytest.mark.parametrize(("kind", "credits"), [(Kind.GRANT, -11), (Kind.ADJUST, 11)])
+def test_what_would_be_refused_is_not_shown(
+    tree: dict[str, Budget], kind: Kind, credits: int
+) -> None:
+    with pytest.raises(services.LedgerError, match=r"petrel has 10\.00 credits"):
+        services.preview_by_hand(
+            kind=kind, budget=tree[PETREL], amount_mgpus=credits * CREDIT, now=NOW
+        )
 
 
 def test_an_archived_budget_is_given_nothing(cast: Any, tree: dict[str, Budget]) -> None:
