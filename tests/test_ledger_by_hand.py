@@ -52,7 +52,9 @@ def test_a_grant_is_written_told_and_listed(api_of: Any, period: Period) -> None
 def test_the_same_key_is_the_same_entry_and_another_request_conflicts(api_of: Any) -> None:
     admin = api_of("admin")
     first = admin.post(URL, body(idempotency_key="a"))
+    planned = AllocatorState.objects.get().requested
     again = admin.post(URL, body(), headers={"Idempotency-Key": "a"})
+    assert AllocatorState.objects.get().requested == planned
     assert (first.status_code, again.status_code) == (201, 200)
     assert first.json() == again.json()
     assert Notice.objects.count() == 2
