@@ -16,6 +16,7 @@ from budgets.models import (
     Checkpoint,
     CheckpointResult,
     Exemption,
+    FormerName,
     Notice,
     Period,
     PlannedCapacity,
@@ -52,6 +53,12 @@ class CapacityInline(admin.TabularInline):
 class BudgetAdmin(ReadOnly):
     list_display = ("path", "name", "archived_at")
     search_fields = ("path", "name")
+
+
+@admin.register(FormerName)
+class FormerNameAdmin(ReadOnly):
+    list_display = ("name", "slug", "budget", "until", "author")
+    list_select_related = ("budget", "author")
 
 
 @admin.register(ChangeSet)

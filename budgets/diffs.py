@@ -1,7 +1,7 @@
 """What is different in the tree between two instants, and which change sets made it so.
 
-Like the tree itself it is read from the vectors in force, so the diff of two past instants never
-changes. Names aren't dated: a budget has today's slug and name at both instants.
+Like the tree itself it is read from the vectors in force, and what budgets were called from their
+former names; so the diff of two past instants never changes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,6 +12,7 @@ from fractions import Fraction
 
 from budgets import shares
 from budgets.models import Budget, ChangeSet, Share
+from budgets.names import Names
 from budgets.refusals import Refused, check_instant
 from budgets.shares import Row, TreeNode
 from clusters.models import Pool
@@ -27,14 +28,21 @@ class Kind(StrEnum):
     REACTIVATED = "reactivated"
     ARCHIVED = "archived"
     MOVED = "moved"
+    RENAMED = "renamed"
     SHARE = "share"  # of its parent, overall or in a pool
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a budget stood at an instant. Shares in thousandths of a percent, pools by slug."""
+    """Where a budget stood at an instant. Shares in thousandths of a percent, pools by slug.
+
+    ``path`` and ``name`` are those of then; ``address`` is the same place in today's slugs, which
+    says who may see it.
+    """
 
     path: str
+    name: str
+    address: str
     thousandths: int
     overrides: Mapping[str, int]
     effective: Fraction
@@ -68,20 +76,24 @@ def diff(*, top: Budget, start: datetime, end: datetime) -> list[Difference]:
     slugs = dict(Pool.objects.values_list("pk", "slug"))
     pools = [None, *slugs]
     before, after = shares.trees(at=start, pools=pools), shares.trees(at=end, pools=pools)
+    names = Names.load()
+    renamed = {pk for pk, one in before[None].items() if names.differs(one.budget, start, end)}
     changed = [
         pk
         for pk in dict.fromkeys([*after[None], *before[None]])
         if (_below(before[None], pk, top.pk) or _below(after[None], pk, top.pk))
-        and _row(before[None].get(pk)) != _row(after[None].get(pk))
+        and (_row(before[None].get(pk)) != _row(after[None].get(pk)) or pk in renamed)
     ]
     known = _known(changed, before[None], start)
     history = _History(start, end)
     return [
         Difference(
             budget=(after[None].get(pk) or before[None][pk]).budget,
-            kinds=tuple(_kinds(before[None].get(pk), after[None].get(pk), pk in known)),
-            before=_place(before, pk, slugs),
-            after=_place(after, pk, slugs),
+            kinds=tuple(
+                _kinds(before[None].get(pk), after[None].get(pk), pk in known, pk in renamed)
+            ),
+            before=_place(before, pk, slugs, names, start),
+            after=_place(after, pk, slugs, names, end),
             by=tuple(history.of(pk, before[None], after[None])),
         )
         for pk in changed
@@ -108,24 +120,32 @@ def _known(changed: Iterable[int], before: Tree, start: datetime) -> set[int]:
     return set(rows.order_by().values_list("budget_id", flat=True).distinct())
 
 
-def _kinds(before: TreeNode | None, after: TreeNode | None, known: bool) -> Iterator[Kind]:
+def _kinds(
+    before: TreeNode | None, after: TreeNode | None, known: bool, renamed: bool
+) -> Iterator[Kind]:
     if before is None or after is None:
         came = Kind.REACTIVATED if known else Kind.CREATED
         yield Kind.ARCHIVED if after is None else came
         return
     if before.parent_id != after.parent_id:
         yield Kind.MOVED
+    if renamed:
+        yield Kind.RENAMED
     if (before.thousandths, before.overrides) != (after.thousandths, after.overrides):
         yield Kind.SHARE
 
 
-def _place(trees: Trees, pk: int, slugs: Mapping[int, str]) -> Place | None:
+def _place(
+    trees: Trees, pk: int, slugs: Mapping[int, str], names: Names, at: datetime
+) -> Place | None:
     node = trees[None].get(pk)
     if node is None:
         return None
-    chain = [one.budget.slug for one in shares.path_to_root(trees[None], pk)]
+    chain = [one.budget for one in shares.path_to_root(trees[None], pk)]
     return Place(
-        path="/".join(reversed(chain)),
+        path=names.path(chain, at),
+        name=names.at(node.budget, at).name,
+        address="/".join(reversed([one.slug for one in chain])),
         thousandths=node.thousandths,
         overrides={slugs[pool]: value for pool, value in node.overrides.items()},
         effective=node.effective,

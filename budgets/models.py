@@ -40,6 +40,26 @@ class Budget(models.Model):
         return self.parent_id is None
 
 
+class FormerName(models.Model):
+    """The slug and name that a budget had until an instant, at which someone gave it others.
+
+    A budget's own row has today's. Never changes, which the database holds; `budgets.names`
+    reads it.
+    """
+
+    budget = models.ForeignKey(Budget, on_delete=models.PROTECT, related_name="former_names")
+    slug = models.SlugField()
+    name = models.CharField(max_length=100)
+    until = models.DateTimeField()
+    author = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+
+    class Meta:
+        ordering = ("until", "id")
+
+    def __str__(self) -> str:
+        return f"{self.name} until {self.until:%Y-%m-%dT%H:%M:%SZ}"
+
+
 class ChangeSet(models.Model):
     """The whole vector of shares of one parent's active children, from an instant on.
 

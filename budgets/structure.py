@@ -169,19 +169,33 @@ def move_budget(
     return budget
 
 
-def rename_budget(*, budget: Budget, slug: str, name: str) -> Budget:
-    """Give a budget another slug and name; the paths of all below it follow."""
+def rename_budget(*, budget: Budget, slug: str, name: str, author: User, now: datetime) -> Budget:
+    """Give a budget another slug and name from `now` on; the paths of all below it follow.
+
+    What it was called until then is kept, for what is shown of the past.
+    """
+    check_instant(now, "now")
     with transaction.atomic():
         budget = _locked_subtree(budget, *([budget.parent] if budget.parent else []))[budget.pk]
         old, new = budget.path, f"{budget.path.removesuffix(budget.slug)}{slug}"
         if slug != budget.slug:
             _check_slug(slug)
             _check_free(new)
-        budget.slug, budget.name = slug, _checked_name(name)
+        name = _checked_name(name)
+        if (slug, name) != (budget.slug, budget.name):
+            _keep_name(budget, author, now)
+        budget.slug, budget.name = slug, name
         budget.save(update_fields=["slug", "name"])
         _rewrite_paths(old, new)
     budget.refresh_from_db()
     return budget
+
+
+def _keep_name(budget: Budget, author: User, now: datetime) -> None:
+    """Keep what a locked budget is called until now; who waited for the lock comes after."""
+    last = budget.former_names.order_by("until", "pk").last()
+    until = max(now, last.until) if last else now
+    budget.former_names.create(slug=budget.slug, name=budget.name, until=until, author=author)
 
 
 def _change(

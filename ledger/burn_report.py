@@ -3,17 +3,20 @@
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from budgets import plans
 from budgets.models import Budget, Period
+from budgets.names import Names
 from ledger import period_end
 from ledger.burn import Spent, pace, per_day, rate_window, runway_days, settled_between
 from ledger.figures import closed_until
 from ledger.instants import LedgerError, from_seconds, iso, span, to_seconds, whole
 from ledger.membership import Membership
 from ledger.standing import Figures, figures
+
+SECOND = timedelta(seconds=1)
 
 
 class Delivered(Protocol):
@@ -31,6 +34,8 @@ class Delivered(Protocol):
 @dataclass(frozen=True, slots=True)
 class BurnRow:
     """A budget in the report, all below it included. Milli-GPU-seconds and GPU-seconds.
+
+    ``path`` is where it is found today, ``name`` what it was called at the interval's end.
 
     Granted to spendable are the period's at the report's instant, and the forecast is of what will
     be settled at its end; ``burned``, its parts and GPU-seconds are those of the interval asked
@@ -125,7 +130,9 @@ def burn_report(
     if by not in ("child", "leaf"):
         raise LedgerError(f"There is no report by {by!r}: choose child or leaf.")
     period = report_period(start, end)
-    report = _Report(budget, period, now, by, delivered or {}, tree or Membership.load())
+    named_at = now if now <= end else end - SECOND
+    known = tree or Membership.load()
+    report = _Report(budget, period, now, by, delivered or {}, known, named_at)
     report.add_period()
     report.add_interval(start, end)
     report.add_rate()
@@ -133,7 +140,7 @@ def burn_report(
     rows = report.rows()
     return BurnReport(
         budget=budget.path,
-        name=budget.name,
+        name=report.name(budget),
         period=period.name,
         time_zone=period.time_zone,
         period_start=period.starts_at,
@@ -170,11 +177,13 @@ class _Report:
         by: str,
         delivered: Mapping[int, Delivered],
         tree: Membership,
+        named_at: datetime,
     ) -> None:
         self.budget, self.period, self.by = budget, period, by
         self.delivered = delivered
         self.now = min(now, from_seconds(to_seconds(period.ends_at) - 1))
         self.tree = tree
+        self.names, self.named_at = Names.load(), named_at
         shown = {budget.pk, *self._members()}
         self.figures = figures(period=period, now=self.now, tree=tree, only=shown)
         self.plans = plans.load(period=period, at=self.now)
@@ -183,6 +192,10 @@ class _Report:
         self.rate: dict[int, int] = defaultdict(int)
         self.ranges: dict[int, period_end.Range | None] = {}
         self.range: period_end.Range | None = None
+
+    def name(self, budget: Budget) -> str:
+        """Return what a budget was called at the interval's end, as far as that has come."""
+        return self.names.at(budget, self.named_at).name
 
     def add_period(self) -> None:
         for piece in self._pieces(self.period.starts_at, self.period.ends_at):
@@ -298,7 +311,7 @@ class _Report:
         runway = runway_days(spendable_mgpus=spendable, burn_rate_mgpus=rate)
         return BurnRow(
             path=budget.path,
-            name=budget.name,
+            name=self.name(budget),
             is_reserve=is_reserve,
             granted_mgpus=granted,
             settled_mgpus=settled,

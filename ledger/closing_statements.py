@@ -10,6 +10,7 @@ from django.db.models import QuerySet
 
 from budgets import shares
 from budgets.models import Budget, Period
+from budgets.names import Names
 from ledger.figures import SETTLES
 from ledger.grants import CORRECTS
 from ledger.instants import to_seconds
@@ -69,15 +70,17 @@ def write_statement(
     active at its end or has entries in it. Under the ledger's lock, in the closing transaction.
     """
     figures, active = _figures(period), shares.tree(at=period.ends_at - SECOND)
-    budgets = Budget.objects.in_bulk(active.keys() | figures.keys())
+    every, tree, names = Budget.objects.in_bulk(), Membership.load(), Names.load()
+    budgets = {pk: every[pk] for pk in active.keys() | figures.keys()}
+    last = period.ends_at - SECOND
     known = delivered or {}
     ClosingStatement.objects.bulk_create(
         (
             ClosingStatement(
                 period=period,
                 budget=budget,
-                path=budget.path,
-                name=budget.name,
+                path=names.path((every[one] for one in tree.chain(pk, to_seconds(last))), last),
+                name=names.at(budget, last).name,
                 closed_at=now,
                 owed_gpu_seconds=known[pk].owed_gpu_seconds if pk in known else None,
                 delivered_gpu_seconds=known[pk].delivered_gpu_seconds if pk in known else None,

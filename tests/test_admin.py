@@ -33,6 +33,7 @@ def rows(client, cast, tree):
     checkpoint.exemptions.create(
         budget=petrel, reason="new", asked_by=make.someone(), asked_at=make.T0
     )
+    petrel.former_names.create(slug="auklet", name="Auklet", until=make.T0, author=make.someone())
     pool.nodes.get().states.create(at=make.T0, state="up")
     cycle.run(at=make.T0 + make.HOUR, trigger="test")
     client.force_login(cast["root"])

@@ -149,7 +149,7 @@ def test_a_longer_history_takes_no_more_queries(
     year: dict[str, Budget], django_assert_max_num_queries: Any
 ) -> None:
     for start, end in ((T0, day(1)), (T0, day(9))):
-        with django_assert_max_num_queries(10):
+        with django_assert_max_num_queries(11):
             diff(top=year["orlo"], start=start, end=end)
 
 
@@ -166,6 +166,7 @@ def test_the_api_tells_it_to_who_may_see_it(
     assert by_name["Auk"]["kinds"] == ["moved", "share"]
     assert by_name["Auk"]["after"] == {
         "path": "orlo/vision/auk",
+        "name": "Auk",
         "share_thousandths": 30_000,
         "share_overrides": {},
         "effective_share": "3/25",

@@ -203,7 +203,13 @@ def test_a_move_is_refused_where_it_does_not_fit_and_leaves_nothing(tree):
 
 
 def test_renaming_keeps_every_path_below_true(tree):
-    services.rename_budget(budget=tree["orlo/science"], slug="physics", name="Physics")
+    services.rename_budget(
+        budget=tree["orlo/science"],
+        slug="physics",
+        name="Physics",
+        author=make.someone(),
+        now=make.T0,
+    )
     assert sorted(Budget.objects.values_list("path", flat=True)) == [
         "orlo",
         "orlo/physics",
@@ -213,7 +219,9 @@ def test_renaming_keeps_every_path_below_true(tree):
         "orlo/vision/tern",
     ]
     with pytest.raises(Refused, match="orlo/physics already"):
-        services.rename_budget(budget=tree["orlo/vision"], slug="physics", name="V")
+        services.rename_budget(
+            budget=tree["orlo/vision"], slug="physics", name="V", author=make.someone(), now=make.T0
+        )
 
 
 def test_roles_are_given_changed_and_taken(tree):
@@ -335,7 +343,9 @@ def test_paths_have_a_longest(tree):
     with pytest.raises(Refused, match="over 400 characters: use shorter slugs"):
         services.create_budget(parent=parent, slug="t" * 50, name="T", share=0, **why())
     with pytest.raises(Refused, match="would be over 400 characters"):
-        services.rename_budget(budget=tree["orlo/science"], slug="p" * 50, name="P")
+        services.rename_budget(
+            budget=tree["orlo/science"], slug="p" * 50, name="P", author=make.someone(), now=make.T0
+        )
     assert Budget.objects.filter(path=parent.path).exists()
 
 

@@ -163,7 +163,8 @@ def test_row_29_parent_totals_of_past_periods_do_not_move_after_a_re_parent(
         author=make_user(), now=BORDER + HOUR,
     )  # fmt: skip
     moved = Budget.objects.get(pk=tree[PETREL].pk)
-    budgets.rename_budget(budget=moved, slug="storm-petrel", name="Storm Petrel")
+    called = {"slug": "storm-petrel", "name": "Storm Petrel"}
+    budgets.rename_budget(budget=moved, **called, author=make_user(), now=BORDER + HOUR)
     budgets.archive_budget(
         budget=Budget.objects.get(pk=tree[AUK].pk), reason="over", author=make_user(),
         now=BORDER + 2 * HOUR,

@@ -28,12 +28,14 @@ class DiffQuery(Strict):
 
 
 class PlaceOut(serializers.Serializer[Any]):
-    """Shares in thousandths of a percent, effective ones as exact fractions; pools by slug.
+    """Path and name are those of then. Shares in thousandths of a percent, effective ones as exact
+    fractions; pools by slug.
 
     null: you may not see that place.
     """
 
     path = serializers.CharField(allow_null=True)
+    name = serializers.CharField(allow_null=True)
     share_thousandths = serializers.IntegerField(allow_null=True)
     share_overrides = serializers.DictField(child=serializers.IntegerField(), allow_null=True)
     effective_share = serializers.CharField(allow_null=True)
@@ -95,7 +97,7 @@ def _shown(found: Iterable[Difference], held: Standing) -> list[dict[str, Any]]:
     """What a person may see of it: of a place that isn't theirs only that there is one."""
     return [
         {
-            "name": one.budget.name,
+            "name": _name(one, held),
             "kinds": one.kinds,
             "before": _place(one.before, held),
             "after": _place(one.after, held),
@@ -116,12 +118,19 @@ def _shown(found: Iterable[Difference], held: Standing) -> list[dict[str, Any]]:
     ]
 
 
+def _name(one: Difference, held: Standing) -> str:
+    """Return its last name in a place that the person knows."""
+    places = [place for place in (one.after, one.before) if place and held.knows(place.address)]
+    return places[0].name if places else one.budget.slug
+
+
 def _place(place: Place | None, held: Standing) -> dict[str, Any] | None:
     if place is None:
         return None
-    seen = held.sees(place.path)
+    seen, known = held.sees(place.address), held.knows(place.address)
     return {
-        "path": place.path if held.knows(place.path) else None,
+        "path": place.path if known else None,
+        "name": place.name if known else None,
         "share_thousandths": place.thousandths if seen else None,
         "share_overrides": place.overrides if seen else None,
         "effective_share": place.effective if seen else None,

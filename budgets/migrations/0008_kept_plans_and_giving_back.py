@@ -7,7 +7,7 @@ TRIGGERS = import_module("budgets.migrations.0004_plans_and_checkpoints")
 
 
 class Migration(migrations.Migration):
-    dependencies = (("budgets", "0006_approvals_lock_no_key"),)
+    dependencies = (("budgets", "0007_former_names"),)
 
     operations = (
         migrations.AddField("budgetplan", "kept_until", models.DateTimeField(blank=True, null=True)),

@@ -60,7 +60,6 @@ def _focus(asked: Asked, version: str) -> File:
         end=asked.end,
         version=version,
         money=money,
-        held=asked.held,
     )
     return File(f"{_stem(asked)}.focus-{version}.csv", CSV, chunks, is_long=True)
 

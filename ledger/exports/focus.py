@@ -14,7 +14,6 @@ from datetime import datetime
 
 from django.db.models import QuerySet
 
-from budgets.access import EVERYTHING, Standing
 from budgets.models import Budget
 from ledger.exports import focus_columns as focus
 from ledger.exports.focus_rows import Correction, Line, Money, Names, rows_of
@@ -44,11 +43,10 @@ def focus_csv(
     end: datetime,
     version: str,
     money: Money,
-    held: Standing = EVERYTHING,
 ) -> Iterator[bytes]:
     """Yield the file of what began, or was corrected, in [start, end), a thousand rows at a time.
 
-    ``held``: the reader's standing; of a budget that moved out of their sight they read no path.
+    A budget that moved away is named where it stood, which is all that the file tells of it.
     Raises LedgerError at once for a version there is none of, or a currency that is no nation's.
     """
     start, end = span(start, end)
@@ -59,18 +57,17 @@ def focus_csv(
         raise LedgerError(
             f"FOCUS_CURRENCY is {money.currency!r}, no national currency: set one such as EUR."
         )
-    return _chunks(budget, (start, end), version, money, held)
+    return _chunks(budget, (start, end), version, money)
 
 
-def _chunks(
-    budget: Budget, between: Ran, version: str, money: Money, held: Standing
-) -> Iterator[bytes]:
+def _chunks(budget: Budget, between: Ran, version: str, money: Money) -> Iterator[bytes]:
     columns = [column.name for column in focus.columns(version)]
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(columns)
-    names, number = Names.load(held), 0
-    for line in _lines(budget, *between):
+    tree = Membership.load()
+    names, number = Names.load(tree), 0
+    for line in _lines(tree, budget, *between):
         for row in rows_of(line, names, money):
             for name in TYPED:
                 if row.get(name):
@@ -90,9 +87,10 @@ def _taken(text: io.StringIO) -> bytes:
     return data
 
 
-def _lines(budget: Budget, start: datetime, end: datetime) -> Iterator[Line | Correction]:
+def _lines(
+    tree: Membership, budget: Budget, start: datetime, end: datetime
+) -> Iterator[Line | Correction]:
     """Yield charges by timestep, then corrections as they were written; those below the budget."""
-    tree = Membership.load()
     low, high = to_seconds(start), to_seconds(end)
     below = Entry.objects.filter(standing_below(tree, budget.pk, (low, high))[1])
     inside = below.filter(at__gte=start, at__lt=end)

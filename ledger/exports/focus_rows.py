@@ -7,13 +7,14 @@ from decimal import Context, Decimal
 from functools import cache
 from typing import Any, NamedTuple
 
-from budgets.access import Standing
+from budgets import names as naming
 from budgets.models import Budget, Period
 from clusters.models import Pool
 from ledger.exports import focus_columns as focus
 from ledger.exports.sections import CREDIT
 from ledger.figures import SETTLES
 from ledger.instants import from_seconds, iso, timestep_seconds, to_seconds
+from ledger.membership import Membership
 from ledger.models import Entry
 from ledger.rates import Rates
 from workloads.models import Job
@@ -75,11 +76,14 @@ def number(value: Decimal) -> str:
 
 
 class Names:
-    """What rows repeat: budgets, periods, pools and their rates, each in words of the format."""
+    """What rows repeat: budgets, periods, pools and their rates, each in words of the format.
+
+    A budget is named, and stands, as it was at a row's instant: so files of the past stay the same.
+    """
 
     def __init__(
         self,
-        budgets: dict[int, dict[str, str]],
+        budgets: "Dated",
         periods: dict[int, tuple[datetime, datetime, dict[str, str]]],
         pools: dict[int, tuple[str, str]],
         rates: Rates,
@@ -87,34 +91,45 @@ class Names:
         self.budgets, self.periods, self.pools, self.rates = budgets, periods, pools, rates
 
     @classmethod
-    def load(cls, held: Standing) -> "Names":
-        every = list(Budget.objects.order_by("path"))
-        root = next((one for one in every if one.is_root), None)
+    def load(cls, tree: Membership) -> "Names":
         return cls(
-            {one.pk: _budget(one, root, held) for one in every},
+            Dated(tree, naming.Names.load(), Budget.objects.in_bulk()),
             {one.pk: (one.starts_at, one.ends_at, _period(one)) for one in Period.objects.all()},
             {one.pk: _pool(one) for one in Pool.objects.select_related("cluster")},
             Rates.load(),
         )
 
 
-def _budget(budget: Budget, root: Budget | None, held: Standing) -> dict[str, str]:
-    organisation = root.name if root else budget.name
-    # What has moved out of sight had charges, so it was a project: nor is it said how deep it is.
-    depth = budget.path.count("/") if held.knows(budget.path) else len(LEVELS)
-    return {
-        "BillingAccountId": f"budget-{root.pk if root else budget.pk}",
-        "BillingAccountName": organisation,
-        "InvoiceIssuerName": organisation,
-        **dict.fromkeys(
-            ("ProviderName", "PublisherName", "HostProviderName", "ServiceProviderName"),
-            organisation,
-        ),
-        "SubAccountId": f"budget-{budget.pk}",
-        "SubAccountName": budget.name,
-        "SubAccountType": LEVELS[min(depth, len(LEVELS) - 1)],
-        "x_BudgetPath": held.named(budget.path),
-    }
+class Dated:
+    """The columns of a budget as it was called, and where it stood, at an instant."""
+
+    def __init__(self, tree: Membership, names: naming.Names, budgets: dict[int, Budget]) -> None:
+        self._tree, self._names, self._budgets = tree, names, budgets
+        self._known: dict[tuple[int, int, int], dict[str, str]] = {}
+
+    def at(self, budget_id: int, at: datetime) -> dict[str, str]:
+        key = (budget_id, self._tree.epoch(to_seconds(at)), self._names.epoch(at))
+        if key not in self._known:
+            self._known[key] = self._columns(budget_id, at)
+        return self._known[key]
+
+    def _columns(self, budget_id: int, at: datetime) -> dict[str, str]:
+        chain = [self._budgets[one] for one in self._tree.chain(budget_id, to_seconds(at))]
+        root, depth = chain[-1], len(chain) - 1
+        organisation = self._names.at(root, at).name
+        return {
+            "BillingAccountId": f"budget-{root.pk}",
+            "BillingAccountName": organisation,
+            "InvoiceIssuerName": organisation,
+            **dict.fromkeys(
+                ("ProviderName", "PublisherName", "HostProviderName", "ServiceProviderName"),
+                organisation,
+            ),
+            "SubAccountId": f"budget-{budget_id}",
+            "SubAccountName": self._names.at(chain[0], at).name,
+            "SubAccountType": LEVELS[min(depth, len(LEVELS) - 1)],
+            "x_BudgetPath": self._names.path(chain, at),
+        }
 
 
 def _period(period: Period) -> dict[str, str]:
@@ -147,7 +162,8 @@ def rows_of(line: "Line | Correction", names: Names, money: Money) -> Iterator[d
 
 def _shared(line: Line, names: Names, money: Money) -> dict[str, Any]:
     """Return what all rows of an entry have in common."""
-    row: dict[str, Any] = FIXED | names.budgets[line.budget_id] | names.periods[line.period_id][2]
+    budget = names.budgets.at(line.budget_id, line.at)
+    row: dict[str, Any] = FIXED | budget | names.periods[line.period_id][2]
     row["BillingCurrency"] = money.currency
     row["x_EntryKey"], row["x_EntryKind"] = line.key, line.kind
     row["x_Funded"] = "true" if line.funded else "false"
