@@ -15,9 +15,9 @@ from budgets.periods import active
 from ledger.figures import SETTLES, closed_until, segment_bounds
 from ledger.instants import from_seconds, local_day, midnight, span, to_seconds, whole
 from ledger.membership import Membership
-from ledger.models import ClosedTimestep, Entry
+from ledger.models import ClosedTimestep, Entry, Rollup
 from ledger.segments import IN_FORCE
-from ledger.stretches import PARKED_COST, Cover, by_epoch, cover, standing_below
+from ledger.stretches import CORRECTIONS, PARKED_COST, Cover, by_epoch, cover, standing_below
 from workloads.models import Job
 
 Kind = Entry.Kind
@@ -137,6 +137,30 @@ def _days(start: datetime, end: datetime, zone: tzinfo) -> Iterable[tuple[date, 
             return
         yield day, to_seconds(max(begins, start))
         day += timedelta(days=1)
+
+
+def whole_periods(start: datetime, end: datetime, now: datetime) -> list[Period] | None:
+    """Return the periods that the interval holds all entries of, if it holds no part of another."""
+    known = max(now, closed_until() or now)
+    there = Period.objects.filter(starts_at__lt=end, ends_at__gt=start, status__in=IN_FORCE)
+    periods = list(there)
+    if any(start > one.starts_at or end < min(one.ends_at, known) for one in periods):
+        return None
+    # What was corrected in this very second, or by a clock ahead, comes after the interval.
+    later = Entry.objects.filter(kind__in=CORRECTIONS, at__gte=end, period__in=periods)
+    return None if later.exists() else periods
+
+
+def settled_in(
+    periods: Iterable[Period], *, tree: Membership, below: Budget
+) -> list[Settled] | None:
+    """Return what each budget settled in whole periods, at no instant; None if any ever moved."""
+    if tree.moves:
+        return None
+    rollups, _ = standing_below(tree, below.pk, (0, 1))
+    totals = Rollup.objects.filter(rollups, size=Rollup.Size.PERIOD, since=0, period__in=periods)
+    rows = totals.filter(kind__in=SETTLES).order_by()
+    return [_settled(pk, 0, *sums) for pk, *sums in _summed(rows, "budget_id")]
 
 
 def settled_between(

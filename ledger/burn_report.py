@@ -10,7 +10,16 @@ from budgets import plans
 from budgets.models import Budget, Period
 from budgets.names import Names
 from ledger import period_end
-from ledger.burn import Spent, pace, per_day, rate_window, runway_days, settled_between
+from ledger.burn import (
+    Spent,
+    pace,
+    per_day,
+    rate_window,
+    runway_days,
+    settled_between,
+    settled_in,
+    whole_periods,
+)
 from ledger.figures import closed_until
 from ledger.instants import LedgerError, from_seconds, iso, span, to_seconds, whole
 from ledger.membership import Membership
@@ -228,7 +237,10 @@ class _Report:
         self.range = period_end.ranges(view=view, settled=whole, spent=every)[0]
 
     def _pieces(self, start: datetime, end: datetime) -> list[tuple[int, Spent]]:
-        found = settled_between(start, end, tree=self.tree, below=self.budget)
+        periods = whole_periods(start, end, self.now)
+        found = settled_in(periods, tree=self.tree, below=self.budget) if periods else None
+        if found is None:
+            found = settled_between(start, end, tree=self.tree, below=self.budget)
         return [(self._row_of(piece.budget_id, piece.start), piece.spent) for piece in found]
 
     def _row_of(self, budget_id: int, seconds: int) -> int:

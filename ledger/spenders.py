@@ -12,13 +12,12 @@ from django.contrib.auth.models import User
 from django.db.models import Count, Q, QuerySet, Sum
 
 from budgets.models import Budget, Period
-from ledger.burn import cut
-from ledger.figures import SETTLES, closed_until
+from ledger.burn import cut, whole_periods
+from ledger.figures import SETTLES
 from ledger.instants import from_seconds, span, to_seconds, whole
 from ledger.membership import Membership
 from ledger.models import ClosedTimestep, Entry, JobRollup
 from ledger.rankings import SIGNED, dearest_jobs
-from ledger.segments import IN_FORCE
 from ledger.stretches import CORRECTIONS, LONGEST_TIMESTEP
 from workloads.models import Job
 
@@ -120,7 +119,7 @@ def spenders(
     start, end = span(start, end)
     tree = tree or Membership.load()
     spells = tree.below(budget.pk, to_seconds(start), to_seconds(end))
-    periods = _whole_periods(start, end, whole(now, "now"))
+    periods = whole_periods(start, end, whole(now, "now"))
     if periods is None or len(spells) > 1:
         found = _ranked(_from_entries(spells, start, end), limit)
     else:
@@ -178,16 +177,6 @@ def _ranked(found: Found, limit: int) -> _Ranking:
         people=_dearest(people, limit),
         person_count=len(people),
     )
-
-
-def _whole_periods(start: datetime, end: datetime, now: datetime) -> list[Period] | None:
-    """Return the periods that the interval holds all entries of, if it holds no part of another."""
-    known = max(now, closed_until() or now)
-    there = Period.objects.filter(starts_at__lt=end, ends_at__gt=start, status__in=IN_FORCE)
-    periods = list(there)
-    if all(start <= one.starts_at and end >= min(one.ends_at, known) for one in periods):
-        return periods
-    return None
 
 
 def _grouped(rows: QuerySet[Any]) -> Found:

@@ -6,12 +6,13 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from budgets.models import Budget
-from ledger import spenders
+from budgets.models import Budget, Period
+from ledger import burn, spenders
+from ledger import burn_report as report_module
 from ledger.reports import burn_report
 from tests.burn_world import END, odd_ledger
 from tests.factories import HOUR, T0, make_shares
-from tests.ledger_world import close
+from tests.ledger_world import close, write_entry
 
 pytestmark = pytest.mark.django_db
 MINUTE = timedelta(minutes=1)
@@ -60,8 +61,36 @@ def test_lists_and_the_others_are_the_interval_s_whole(tree, path, minutes) -> N
 def test_sums_and_entries_give_the_same(tree, monkeypatch) -> None:
     odd_ledger(tree)
     from_sums = asked(tree["orlo"])
-    monkeypatch.setattr(spenders, "_whole_periods", lambda *_: None)
+    monkeypatch.setattr(spenders, "whole_periods", lambda *_: None)
     assert asked(tree["orlo"]) == from_sums
+
+
+def test_a_report_over_whole_periods_is_that_over_all_their_hours(tree, monkeypatch) -> None:
+    odd_ledger(tree)
+    asked_for = {"budget": tree["orlo"], "start": T0, "end": END, "now": END, "by": "leaf"}
+    whole = burn_report(**asked_for)
+    monkeypatch.setattr(report_module, "whole_periods", lambda *_: None)
+    assert burn_report(**asked_for) == whole
+    assert whole.total.burned_mgpus
+
+
+@pytest.mark.parametrize(("after", "counts"), [(-1, True), (0, False)])
+def test_what_is_corrected_in_the_second_of_the_end_is_in_no_part_of_it(
+    tree, after: int, counts: bool
+) -> None:
+    """Half-open, whatever is summed: rows, days, dearest jobs and people."""
+    odd_ledger(tree)
+    petrel, at = tree["orlo/science/petrel"], END + timedelta(seconds=after)
+    before = burn_report(budget=petrel, start=T0, end=END, now=END).total.burned_mgpus
+    write_entry(
+        kind="adjust", budget=petrel, period=Period.objects.get(), at=at, amount_mgpus=7_000,
+        key="adjust:late", note="late", created_at=END,
+    )  # fmt: skip
+    total = before + 7_000 * counts
+    asked_for = {"budget": petrel, "start": T0, "end": END}
+    assert burn_report(**asked_for, now=END).total.burned_mgpus == total
+    assert sum(day.settled_mgpus for day in burn.burn_by_day(**asked_for)) == total
+    assert asked(petrel).settled_mgpus == total
 
 
 def test_what_moved_away_counts_where_it_ran(tree) -> None:
