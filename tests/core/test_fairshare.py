@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -117,7 +118,7 @@ def test_ten_times_the_budgets_make_ten_times_the_work() -> None:
     calls = {}
     for count in (1_000, 10_000):
         rows = _random_tree(Random(5), count)
-        calls[count], answer = _calls_of(lambda rows=rows: factors(rows))
+        calls[count], answer = _calls_of(partial(factors, rows))
     assert calls[10_000] < 15 * calls[1_000]
     assert calls[10_000] < 20 * 10_000
     assert max(answer.values()) == 1
