@@ -1,4 +1,4 @@
-"""`python -m client`: the API on the command line."""
+"""`python3 -m client`: the API on the command line."""
 
 import argparse
 import getpass
@@ -18,13 +18,13 @@ from client.api import Client, Problem, token_for
 EXAMPLES = """\
 examples:
   export ALLOTMENT_URL=http://127.0.0.1:8000
-  export ALLOTMENT_TOKEN=$(python -m client token ada)
-  python -m client submit orlo/science/petrel train --gpus 8 --hours 2 -- python train.py
-  python -m client jobs --mine --state queued
-  python -m client show 17
-  python -m client burn orlo/science --format json
-  python -m client ask orlo/science/petrel 250 --until 2026-12-01T00:00:00Z --why "one more sweep"
-  python -m client decide 3 --from orlo/science --why "from the reserve"
+  export ALLOTMENT_TOKEN=$(python3 -m client token yuki)
+  python3 -m client submit orlo/science/petrel train --gpus 8 --hours 2 -- python train.py
+  python3 -m client jobs --mine --state queued
+  python3 -m client show 17
+  python3 -m client burn orlo/science --format json
+  python3 -m client ask orlo/science/petrel 250 --until 2026-12-01T00:00:00Z --why "one more sweep"
+  python3 -m client decide 3 --from orlo/science --why "from the reserve"
 """
 CREDIT = tables.MGPUS_PER_CREDIT
 DIGITS = 12  # of the largest amount; more is no amount but a slip
@@ -132,7 +132,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     shared.add_argument("--format", choices=("table", "json"), default="table")
     parser = argparse.ArgumentParser(
-        prog="python -m client",
+        prog="python3 -m client",
         description="Submit and follow jobs, and see where budgets stand.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

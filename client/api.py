@@ -193,7 +193,14 @@ def token_for(url: str, *, username: str, password: str, timeout_s: float = TIME
     """Return the token of a person, for their password."""
     asked = {"username": username, "password": password}
     stranger = Client(url, token="", timeout_s=timeout_s)
-    return str(stranger._send("POST", "token/", body=asked)["token"])
+    try:
+        return str(stranger._send("POST", "token/", body=asked)["token"])
+    except Problem as problem:
+        if problem.status != HTTPStatus.BAD_REQUEST:
+            raise
+        raise Problem(
+            f"{problem} Check the user name and the password.", status=problem.status
+        ) from None
 
 
 def _answer(
@@ -209,7 +216,9 @@ def _answer(
         raise _refused(error) from error
     except (URLError, OSError) as error:
         why = getattr(error, "reason", error)
-        raise Problem(f"No answer from {urlsplit(url).netloc}: {why}.") from error
+        place = urlsplit(url).netloc
+        hint = "Does it run there? ALLOTMENT_URL, or --url, says where to ask."
+        raise Problem(f"No answer from {place}: {why}. {hint}") from error
     except ValueError as error:
         raise Problem(f"{urlsplit(url).netloc} answers, but not as Allotment does.") from error
 
@@ -221,4 +230,6 @@ def _refused(error: HTTPError) -> Problem:
     except (ValueError, KeyError, TypeError):
         phrase = HTTPStatus(error.code).phrase
         return Problem(f"The server answered {error.code} ({phrase}).", status=error.code)
+    if error.code == HTTPStatus.UNAUTHORIZED:
+        sentence += " Set ALLOTMENT_TOKEN to what `python3 -m client token YOU` prints."
     return Problem(sentence, status=error.code, body=body)

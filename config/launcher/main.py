@@ -78,12 +78,15 @@ def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     names = ("demo", "setup", "serve", "test", "coverage", "check", "bench", "manage")
-    parser.add_argument("command", nargs="?", choices=names, default="demo", help=argparse.SUPPRESS)
+    parser.add_argument("command", nargs="?", default="demo", help=argparse.SUPPRESS)
     parser.add_argument("--port", type=_port, help="port of the web pages (default: 8000)")
     parser.add_argument("--no-serve", action="store_true", help="end after the demo's report")
     if arguments and arguments[0] in ("test", "bench", "manage"):
         return parser.parse_args(arguments[:1]), list(arguments[1:])
-    return parser.parse_args(arguments), []
+    options = parser.parse_args(arguments)
+    if options.command not in names:
+        parser.error(f"there is no command {options.command!r}: ./run --help lists them")
+    return options, []
 
 
 def _port(value: str) -> int:

@@ -1,0 +1,36 @@
+"""The example files that the README starts from do what it says of them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+
+EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
+pytestmark = pytest.mark.once
+
+
+def test_the_scenario_is_planned_best(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = tmp_path / "plan.json"
+    call_command("plan", str(EXAMPLES / "scenario.json"), "--mode", "full", "--out", str(out))
+    plan = json.loads(out.read_text())
+    assert plan["status"] == "optimal"
+    assert {job for row in plan["grid"] for job in row if job} == {
+        job["name"] for job in json.loads((EXAMPLES / "scenario.json").read_text())["jobs"]
+    }
+
+
+def test_the_tree_is_ranked(capsys: pytest.CaptureFixture[str]) -> None:
+    call_command("fairshare", str(EXAMPLES / "tree.json"))
+    factors = json.loads(capsys.readouterr().out)["factors"]
+    assert factors == {"ibex": 1.0, "lynx": 0.75, "wren": 0.5, "heron": 0.25}
+
+
+@pytest.mark.slow
+@pytest.mark.django_db
+def test_the_trace_is_replayed_with_exact_books(capsys: pytest.CaptureFixture[str]) -> None:
+    trace = str(EXAMPLES / "trace.csv")
+    call_command("replay_trace", trace, "--nodes", "4x8", "--days", "1")
+    assert "Exact to the GPU-second in 48 of 48 timesteps; 0 entries break" in (
+        capsys.readouterr().out
+    )
