@@ -4,11 +4,11 @@ Either carries an amount and no GPU-seconds: the time was held all the same.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import Max, Sum
+from django.db.models import Max
 
 from budgets.models import Period
 from ledger.entries import free_key, write
@@ -21,6 +21,8 @@ from workloads.models import JobEvent, Run
 POLICIES = ("all", "checkpoint", "none")
 CHECKPOINT = "checkpoint"  # the kind of JobEvent that marks progress kept
 LATE_END = "adjust:late-end:"  # and the rest of the charge's key
+NOTE_MAX = 300
+Place = tuple[int, int]  # ids of a run and of a period that it was charged in
 
 
 @transaction.atomic
@@ -94,8 +96,8 @@ def late_end_key(charge: Entry) -> str:
 def refunds_of(*, runs: Iterable[Run], now: datetime, policy: str) -> list[Entry]:
     """Return the refunds that runs have yet to get, unsaved, under a lock of the caller's.
 
-    The refund of a charge in a closed period is an entry in the open one. What was charged past a
-    run's end is no part of it (``settle_late_end``).
+    One for each period that a run was charged in; that of charges in a closed period is an entry in
+    the open one. What was charged past a run's end is no part of it (``settle_late_end``).
     """
     if policy not in POLICIES:
         raise LedgerError(f"There is no refund policy {policy!r}: choose {', '.join(POLICIES)}.")
@@ -103,16 +105,31 @@ def refunds_of(*, runs: Iterable[Run], now: datetime, policy: str) -> list[Entry
     if policy == "none" or not by_id:
         return []
     since = _checkpoints(by_id) if policy == CHECKPOINT else {}
-    due = _charged(by_id, since)
-    for run_id, refunded in _refunded(by_id).items():
-        due[run_id] = due.get(run_id, 0) - refunded
     refunds = Entry.objects.filter(run_id__in=by_id, kind=Entry.Kind.REFUND)
     taken = set(refunds.values_list("key", flat=True))
+    due = _due(_charged(by_id, since), _refunded(by_id))
     return [
-        _refund(by_id[run_id], amount, policy, taken, now)
-        for run_id, amount in due.items()
-        if amount > 0
+        _refund(by_id[run_id], period_id, amount, policy, taken, now)
+        for (run_id, period_id), amount in due.items()
     ]
+
+
+def _due(charged: Mapping[Place, int], refunded: Mapping[Place, int]) -> dict[Place, int]:
+    """Return what is still to be refunded, by run and period; never more than a run's whole.
+
+    What one period was given back for another, as was done once, counts for the run.
+    """
+    left: dict[int, int] = defaultdict(int)
+    for sign, amounts in ((1, charged), (-1, refunded)):
+        for (run_id, _), amount in amounts.items():
+            left[run_id] += sign * amount
+    found: dict[Place, int] = {}
+    for (run_id, period_id), amount in charged.items():
+        more = min(amount - refunded.get((run_id, period_id), 0), left[run_id])
+        if more > 0:
+            found[run_id, period_id] = more
+            left[run_id] -= more
+    return found
 
 
 def _checkpoints(runs: dict[int, Run]) -> dict[int, int]:
@@ -121,29 +138,44 @@ def _checkpoints(runs: dict[int, Run]) -> dict[int, int]:
     return {run_id: to_seconds(at) for run_id, at in last if run_id is not None}
 
 
-def _charged(runs: dict[int, Run], since: dict[int, int]) -> dict[int, int]:
-    """Return what each run was charged from its checkpoint to its end; a segment's cost is even."""
+def _charged(runs: dict[int, Run], since: dict[int, int]) -> dict[Place, int]:
+    """Return what each run was charged in each period, in order of time, from its checkpoint to
+    its end; a segment's cost is even."""
     charges = Entry.objects.filter(run_id__in=runs, kind=Entry.Kind.CHARGE, funded=True)
-    total: dict[int, int] = defaultdict(int)
+    total: dict[Place, int] = defaultdict(int)
     for charge in charges.order_by("run_id", "at"):
         assert charge.run_id is not None
         start, end = segment_bounds(charge)
         ended_at = runs[charge.run_id].ended_at
         until = end if ended_at is None else min(end, to_seconds(ended_at))
         lost = max(0, until - max(start, since.get(charge.run_id, start)))
-        total[charge.run_id] += charge.amount_mgpus * lost // (end - start)
+        total[charge.run_id, charge.period_id] += charge.amount_mgpus * lost // (end - start)
     return total
 
 
-def _refunded(runs: dict[int, Run]) -> dict[int, int]:
-    rows = Entry.objects.filter(run_id__in=runs, kind=Entry.Kind.REFUND).order_by()
-    return dict(rows.values_list("run_id").annotate(total=Sum("amount_mgpus")))
+def _refunded(runs: dict[int, Run]) -> dict[Place, int]:
+    """Return what each run was given back of each period's charges; the key names one of them."""
+    mine = Entry.objects.filter(run_id__in=runs).order_by()
+    charges = mine.filter(kind=Entry.Kind.CHARGE, funded=True)
+    period_of = {
+        f"refund:{run_id}:{iso(at)}": period_id
+        for run_id, at, period_id in charges.values_list("run_id", "at", "period_id")
+    }
+    total: dict[Place, int] = defaultdict(int)
+    refunds = mine.filter(kind=Entry.Kind.REFUND)
+    rows = refunds.values_list("run_id", "period_id", "key", "amount_mgpus")
+    for run_id, period_id, key, amount in rows:
+        assert run_id is not None
+        total[run_id, period_of.get(key.partition("Z")[0] + "Z", period_id)] += amount
+    return total
 
 
-def _refund(run: Run, amount: int, policy: str, taken: set[str], now: datetime) -> Entry:
+def _refund(
+    run: Run, period_id: int, amount: int, policy: str, taken: set[str], now: datetime
+) -> Entry:
     """Return a refund, unsaved; its key is numbered where a later policy gives back more."""
     last = (
-        Entry.objects.filter(run=run, kind=Entry.Kind.CHARGE, funded=True)
+        Entry.objects.filter(run=run, period=period_id, kind=Entry.Kind.CHARGE, funded=True)
         .select_related("period")
         .latest("at")
     )
@@ -159,6 +191,7 @@ def _correction(
     open one."""
     closed = charge.period.status == Period.Status.CLOSED
     period = _open_period(now) if closed else charge.period
+    note = f"for {charge.period.name}: {note}" if closed else note
     return Entry(
         kind=kind,
         budget_id=charge.budget_id,
@@ -169,7 +202,7 @@ def _correction(
         attempt=charge.attempt,
         run_id=charge.run_id,
         pool_id=charge.pool_id,
-        note=note,
+        note=note[:NOTE_MAX],
         key=key,
         created_at=now,
     )

@@ -281,6 +281,19 @@ def test_what_moved_before_is_listed(cast: Any, world: World) -> None:
     assert "manager: “auk's <deadline>”" in page
 
 
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="it reads SQLite's query plans")
+def test_the_list_reads_transfers_and_not_all_that_a_budget_was_charged(
+    cast: Any, world: World
+) -> None:
+    with CaptureQueriesContext(connection) as queries:
+        client_of(cast["manager"]).get(URL)
+    (asked,) = [q["sql"] for q in queries if "= 'transfer'" in q["sql"]]
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN QUERY PLAN {asked}")
+        steps = " ".join(row[3] for row in cursor.fetchall())
+    assert "ledger_entry_sums (period_id=? AND budget_id=? AND kind=?" in steps
+
+
 def test_without_a_period_nothing_can_move_and_the_page_says_so(
     cast: Any, tree: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

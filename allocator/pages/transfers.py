@@ -150,8 +150,12 @@ def figures(found: Subject) -> Figures | None:
 
 def lately(found: Subject) -> list[Entry]:
     """Return what transfers brought to the budget and took from it, the newest first."""
-    rows = Entry.objects.filter(budget=found.source, kind=Entry.Kind.TRANSFER)
-    return list(rows.select_related("author", "period").order_by("-pk")[:LATELY])
+    # By the index of a period's sums, and unordered: a budget has thousands of charges to each.
+    periods = list(Period.objects.values_list("pk", flat=True))
+    mine = Entry.objects.filter(period__in=periods, budget=found.source, kind=Entry.Kind.TRANSFER)
+    newest = sorted(mine.order_by().values_list("pk", flat=True), reverse=True)[:LATELY]
+    rows = Entry.objects.filter(pk__in=newest).select_related("author", "period")
+    return list(rows.order_by("-pk"))
 
 
 def _targets(held: Standing, source: Budget, nodes: Mapping[int, TreeNode]) -> list[Target]:
