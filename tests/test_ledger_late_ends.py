@@ -61,7 +61,7 @@ def end_late(
 def adjustments(run: Run) -> list[tuple[str, int]]:
     rows = Entry.objects.filter(run=run, kind="adjust").order_by("key")
     return [
-        (key.rpartition(f"{run.pk}:")[2][11:16], amount)
+        (key.removeprefix(f"adjust:late-end:{run.pk}:")[11:16], amount)
         for key, amount in rows.values_list("key", "amount_mgpus")
     ]
 
