@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
-from django.db.models import F, QuerySet, Sum
+from django.db.models import F, Q, QuerySet, Sum
 
 from budgets.models import Budget, Period
 from ledger import closing_statements
 from ledger.figures import SETTLES, accounts, all_open_holds, closed_until, segment_bounds
 from ledger.holds import orphan_holds
 from ledger.instants import from_seconds, iso, span, to_seconds
-from ledger.models import ClosedTimestep, Entry
+from ledger.models import ClosedTimestep, Entry, JobRollup
 from ledger.refunds import late_end_key, past_end
 from ledger.rollup_checks import wrong_sums
 from ledger.segments import segments
@@ -35,7 +35,8 @@ class EntryProblem:
 def entry_problems(*, start: datetime, end: datetime) -> list[EntryProblem]:
     """Return every breach: of charges in [start, end), and of holds and totals altogether.
 
-    Rules: timesteps without gap; no second of a run charged twice; charges equal to what was held,
+    Rules: timesteps without gap; what is about a job on its own budget, a charge in the period of
+    its time; no second of a run charged twice; charges equal to what was held,
     at its rate, up to the last closed timestep, once what lies past a run's end is given back;
     releases and corrections no more than there is to release or give back; no hold that
     nobody needs; totals of the tree, and all sums that figures are read from, equal to the sum of
@@ -44,6 +45,8 @@ def entry_problems(*, start: datetime, end: datetime) -> list[EntryProblem]:
     start, end = span(start, end)
     return [
         *_gaps_between_timesteps(),
+        *_on_another_budget(),
+        *_in_another_period(start, end),
         *_seconds_charged_twice(start, end),
         *_charges_unlike_holdings(start, end),
         *_releases_above_holds(),
@@ -60,6 +63,27 @@ def _gaps_between_timesteps() -> Iterator[EntryProblem]:
     for (_, end), (start, _) in pairwise(rows):
         if end != start:
             yield EntryProblem("gap", f"closed timesteps go from {iso(end)} on to {iso(start)}")
+
+
+def _on_another_budget() -> Iterator[EntryProblem]:
+    """Whatever is about a job stands on that job's budget. Read from the sums of jobs."""
+    wrong = JobRollup.objects.exclude(budget_id=F("job__budget_id")).order_by("job_id", "pk")
+    for one in wrong.select_related("budget", "job__budget", "period"):
+        yield EntryProblem(
+            "budget",
+            f"job {one.job_id}, attempt {one.attempt}: {one.kind} of {one.amount_mgpus} mGPU-s in "
+            f"{one.period.name} stands on {one.budget.path}, not on {one.job.budget.path}",
+        )
+
+
+def _in_another_period(start: datetime, end: datetime) -> Iterator[EntryProblem]:
+    outside = Q(at__lt=F("period__starts_at")) | Q(at__gte=F("period__ends_at"))
+    for charge in _charges(start, end).filter(outside).select_related("period", "budget"):
+        yield EntryProblem(
+            "period",
+            f"run {charge.run_id}: its charge of {charge.amount_mgpus} mGPU-s from "
+            f"{iso(charge.at)} on, to {charge.budget.path}, stands in {charge.period.name}",
+        )
 
 
 def _seconds_charged_twice(start: datetime, end: datetime) -> Iterator[EntryProblem]:
