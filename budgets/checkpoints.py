@@ -45,12 +45,8 @@ def add_checkpoint(
     """
     check_instant(at, "at")
     check_instant(now, "now")
-    if measured not in Checkpoint.Measured.values:
-        raise Refused("measured", f"Measure against {' or '.join(Checkpoint.Measured.values)}.")
-    if removed_of not in Checkpoint.RemovedOf.values:
-        raise Refused("removed_of", f"Remove of {' or '.join(Checkpoint.RemovedOf.values)}.")
-    if (wrong := fault(table := [Step(*step) for step in steps])) is not None:
-        raise Refused("steps", wrong)
+    _check_choices(measured, removed_of)
+    table = _checked_steps(steps)
     if gives_back and not cumulative:
         raise Refused("gives_back", "Only what is counted in all is given back: count it so.")
     if not 0 <= spared_days <= MOST_SPARED_DAYS:
@@ -74,6 +70,20 @@ def add_checkpoint(
             )
     except IntegrityError:
         raise Refused("at", f"{period.name} has a checkpoint at that instant already.") from None
+
+
+def _check_choices(measured: str, removed_of: str) -> None:
+    if measured not in Checkpoint.Measured.values:
+        raise Refused("measured", f"Measure against {' or '.join(Checkpoint.Measured.values)}.")
+    if removed_of not in Checkpoint.RemovedOf.values:
+        raise Refused("removed_of", f"Remove of {' or '.join(Checkpoint.RemovedOf.values)}.")
+
+
+def _checked_steps(steps: Sequence[tuple[int, int]]) -> list[Step]:
+    table = [Step(*step) for step in steps]
+    if (wrong := fault(table)) is not None:
+        raise Refused("steps", wrong)
+    return table
 
 
 def remove_checkpoint(*, checkpoint: Checkpoint, now: datetime) -> None:
