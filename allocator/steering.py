@@ -15,7 +15,7 @@ from allocator import requests
 from budgets import notices
 from budgets import services as budgets
 from budgets import shares as reads
-from budgets.access import leads, named_to
+from budgets.access import Action, holders, leads, named_to
 from budgets.models import Budget, ChangeSet, Notice, Period, Request
 from budgets.notices import name_of
 from budgets.refusals import credits
@@ -151,7 +151,7 @@ def write_by_hand(
     now: datetime,
     of: Period | None = None,
 ) -> ledger.Written:
-    """Grant or adjust by hand, tell those who lead the budget, and replan; once for a key."""
+    """Grant or adjust by hand, tell who leads the budget and who manages it, replan; once a key."""
     with transaction.atomic():
         written = ledger.write_by_hand(
             kind=kind,
@@ -166,9 +166,9 @@ def write_by_hand(
         if not written.anew:
             return written
         notices.tell(
-            users=leads(budget).exclude(pk=author.pk),
+            users=[one for one in _concerned(budget) if one != author],
             budget=budget,
-            kind=Notice.Kind.TRANSFERRED,
+            kind=Notice.Kind.BY_HAND,
             text=f"{name_of(author)} {_did(kind, amount_mgpus)} {budget.path}: "
             f"{written.entry.note}",
             key=f"by-hand:{written.entry.pk}",
@@ -176,6 +176,12 @@ def write_by_hand(
         )
         requests.replan("shares")
     return written
+
+
+def _concerned(budget: Budget) -> set[User]:
+    """Return who leads a budget, and who decides what it gets from above."""
+    above = holders(Action.DECIDE_REQUESTS, budget.parent) if budget.parent else ()
+    return {*leads(budget), *above}
 
 
 def _did(kind: ledger.Kind, amount_mgpus: int) -> str:

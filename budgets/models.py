@@ -295,6 +295,7 @@ class Notice(models.Model):
         WITHDRAWN = "withdrawn", "Withdrawn"
         EXPIRED = "expired", "Expired"
         TRANSFERRED = "transferred", "Transferred"
+        BY_HAND = "by_hand", "Credits by hand"
         ENDED = "ended", "Ended"
         CHECKPOINT = "checkpoint", "Checkpoint ahead"
         TAKEN = "taken", "Taken back"

@@ -42,7 +42,8 @@ def test_a_grant_is_written_told_and_listed(api_of: Any, period: Period) -> None
     assert (row["kind"], row["budget"], row["amount_mgpus"]) == ("grant", PETREL, 4 * CREDIT)
     assert (row["author"], row["reason"], row["period"]) == ("admin", "a deadline", period.name)
     told = Notice.objects.order_by("user__username")
-    assert {one.user.username for one in told} == {"member", "colleague"}
+    assert {one.user.username for one in told} == {"member", "colleague", "manager"}
+    assert {one.kind for one in told} == {"by_hand"}
     assert told[0].text == f"admin granted 4.00 credits to {PETREL}: a deadline"
     assert AllocatorState.objects.get().requested == (before.requested if before else 0) + 1
     (seen,) = api_of("member").get(URL).json()["results"]
@@ -57,7 +58,7 @@ def test_the_same_key_is_the_same_entry_and_another_request_conflicts(api_of: An
     assert AllocatorState.objects.get().requested == planned
     assert (first.status_code, again.status_code) == (201, 200)
     assert first.json() == again.json()
-    assert Notice.objects.count() == 2
+    assert Notice.objects.count() == 3  # petrel's two members and science's manager
     for other in (body(credits=5), body("adjust", -4)):
         assert admin.post(URL, other | {"idempotency_key": "a"}).status_code == 409
     both = admin.post(URL, body(idempotency_key="b"), headers={"Idempotency-Key": "c"})

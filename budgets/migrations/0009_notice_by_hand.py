@@ -1,0 +1,21 @@
+from django.db import migrations, models
+
+KINDS = (
+    ("asked", "Asked"),
+    ("decided", "Decided"),
+    ("withdrawn", "Withdrawn"),
+    ("expired", "Expired"),
+    ("transferred", "Transferred"),
+    ("by_hand", "Credits by hand"),
+    ("ended", "Ended"),
+    ("checkpoint", "Checkpoint ahead"),
+    ("taken", "Taken back"),
+)
+
+
+class Migration(migrations.Migration):
+    dependencies = (("budgets", "0008_kept_plans_and_giving_back"),)
+
+    operations = (
+        migrations.AlterField("notice", "kind", models.CharField(max_length=16, choices=KINDS)),
+    )
