@@ -41,6 +41,7 @@ api: list[URLPattern | URLResolver] = [
     path("budgets/<path:path>/requests/", budgets.BudgetRequests.as_view()),
     path("budgets/<path:path>/transfers/", budgets.Transfers.as_view()),
     path("budgets/<path:path>/by-hand/", budgets.ByHand.as_view()),
+    path("budgets/<path:path>/by-hand/preview/", budgets.PreviewByHand.as_view()),
     path("budgets/<path:path>/plan/", budgets.Plan.as_view()),
     path("budgets/<path:path>/exemptions/", budgets.Exemptions.as_view()),
     path("budgets/<path:path>/", budgets.BudgetDetail.as_view()),

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.db.models import Q, QuerySet
 
 from budgets.models import Budget, Period
 from budgets.refusals import AMOUNT_MAX, CREDIT, credits
@@ -28,6 +29,12 @@ from ledger.models import Entry
 TYPED = re.compile(r"([+-]?)([0-9]{1,11})(?:\.([0-9]{1,7}))?")
 WRONG = "Give credits other than 0 as a decimal number, such as 250.5 or -12.25"
 
+GRANTS = "grant:by-hand:"
+# Other adjustments correct the charges of a run that ended earlier than was known.
+WRITTEN = Q(kind=Entry.Kind.GRANT, key__startswith=GRANTS) | Q(
+    kind=Entry.Kind.ADJUST, author__isnull=False, run=None
+)
+
 
 class Kind(StrEnum):
     """What people write by hand: credits given or taken back; a correction of what is settled."""
@@ -42,6 +49,7 @@ class Change:
 
     path: str
     granted: tuple[int, int]
+    settled: tuple[int, int]
     spendable: tuple[int, int]
     reserve: tuple[int, int]
 
@@ -77,6 +85,14 @@ def read_credits(text: str) -> int:
     if not 0 < amount <= AMOUNT_MAX:
         raise LedgerError(f"{WRONG}, of at most {credits(AMOUNT_MAX)}.")
     return -amount if sign == "-" else amount
+
+
+def entries_by_hand(*budgets: Budget) -> QuerySet[Entry]:
+    """Return what people granted to budgets and adjusted in them by hand."""
+    # By the index of a period's sums, and unordered: a budget has thousands of charges to each.
+    periods = list(Period.objects.values_list("pk", flat=True))
+    mine = Entry.objects.filter(period__in=periods, budget__in=budgets).order_by()
+    return Entry.objects.filter(pk__in=list(mine.filter(WRITTEN).values_list("pk", flat=True)))
 
 
 def preview_by_hand(*, kind: Kind, budget: Budget, amount_mgpus: int, now: datetime) -> Effect:
@@ -148,21 +164,21 @@ def _refuse(found: Accounts, kind: Kind, budget: Budget, amount: int) -> None:
 def _effect(found: Accounts, kind: Kind, budget: Budget, amount: int) -> Effect:
     chain = found.tree.chain(budget.pk, found.at)
     given = amount if kind == Kind.GRANT else 0
+    spent = amount - given
     # A grant is one budget's alone; what is settled counts in every ancestor too.
     free = {node: found.free(node) for node in chain}
-    then = {
-        node: free[node] + (given if node == budget.pk else 0) - (amount - given) for node in chain
-    }
+    then = {node: free[node] + (given if node == budget.pk else 0) - spent for node in chain}
     paths = dict(Budget.objects.filter(pk__in=chain).values_list("pk", "path"))
     changes = []
     for place, node in enumerate(chain):
         own, reserve = given if place == 0 else 0, found.reserve(node)
-        granted = found.granted[node]
+        granted, settled = found.granted[node], found.settled[node]
         left = reserve + own - (given if place == 1 else 0)
         changes.append(
             Change(
                 path=paths[node],
                 granted=(granted, granted + own),
+                settled=(settled, settled + spent),
                 spendable=(
                     min(free[one] for one in chain[place:]),
                     min(then[one] for one in chain[place:]),
@@ -176,7 +192,7 @@ def _effect(found: Accounts, kind: Kind, budget: Budget, amount: int) -> Effect:
 
 def _unique(kind: Kind, key: str, of: Period | None) -> str:
     if kind == Kind.GRANT:
-        return f"grant:by-hand:{key}"
+        return f"{GRANTS}{key}"
     return f"adjust:{key}" if of is None else f"{CORRECTS}{of.pk}:{key}"
 
 

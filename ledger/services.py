@@ -1,9 +1,11 @@
 """The ledger's writers: nothing else writes an Entry."""
 
 from ledger.by_hand import (
+    Change,
     Effect,
     Kind,
     Written,
+    entries_by_hand,
     preview_by_hand,
     read_credits,
     write_by_hand,
@@ -43,6 +45,7 @@ from ledger.segments import Segment, segments
 from ledger.share_changes import apply_change_set
 
 __all__ = [
+    "Change",
     "Effect",
     "HoldResult",
     "KeyTaken",
@@ -62,6 +65,7 @@ __all__ = [
     "cover",
     "decline_request",
     "end_due",
+    "entries_by_hand",
     "grant",
     "grant_request",
     "hold_amount",

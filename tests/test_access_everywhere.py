@@ -73,6 +73,7 @@ DEEDS = (
     Deed(A.TRANSFER, "post", "/budgets/{path}/transfers/preview", {}),
     Deed(A.VIEW, "get", API + "by-hand/"),
     Deed(A.ADMINISTER, "post", API + "by-hand/", REASON | {"kind": "grant", "amount_mgpus": 1}),
+    Deed(A.ADMINISTER, "post", API + "by-hand/preview/", {"kind": "grant", "amount_mgpus": 1}),
     Deed(A.MANAGE_ROLES, "post", API + "roles/", {"username": "nobody", "kind": "viewer"}),
     Deed(A.MANAGE_ROLES, "delete", API + "roles/colleague/"),
     Deed(A.ADMINISTER, "post", API + "roles/", {"username": "nobody", "kind": "administrator"}),

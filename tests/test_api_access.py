@@ -109,6 +109,12 @@ TABLE = [
         REASON | {"kind": "grant", "amount_mgpus": 1},
         PETREL | {"manager": 403, "member": 403, "viewer": 403},
     ),
+    (
+        "post",
+        "budgets/orlo/science/petrel/by-hand/preview/",
+        {"kind": "adjust", "amount_mgpus": -1},
+        PETREL | {"manager": 403, "member": 403, "viewer": 403},
+    ),
     ("get", "requests/", None, EVERYONE),
     ("get", "requests/{request}/", None, PETREL),
     (

@@ -202,7 +202,7 @@ def test_a_transfer_is_made_once_for_a_key_and_told_to_both_sides(api_of, tree):
     (seen,) = api_of("member").get(f"/api/v1/budgets/{PETREL}/transfers/").json()["results"]
     assert (seen["amount_mgpus"], seen["author"], seen["reason"]) == (4 * CREDIT, "manager", "swap")
     other = manager.post(address, body | {"amount_mgpus": 1})
-    assert other.status_code == 400
+    assert other.status_code == 409
     assert "another decision" in other.json()["detail"]
 
 

@@ -66,6 +66,30 @@ def test_the_same_key_is_the_same_entry_and_another_request_conflicts(api_of: An
     assert "differs from the header" in both.json()["detail"]
 
 
+def test_what_it_would_do_is_shown_and_nothing_written(
+    api_of: Any, cast: Any, tree: dict[str, Budget], period: Period
+) -> None:
+    asked = {"kind": "grant", "amount_mgpus": 8 * CREDIT}
+    answer = api_of("admin").post(f"{URL}preview/", asked)
+    assert answer.status_code == 200
+    found = answer.json()
+    assert found["beyond_reserve_mgpus"] == 3 * CREDIT
+    assert [one["path"] for one in found["changes"]] == [PETREL, SCIENCE, "orlo"]
+    assert found["changes"][0]["granted_mgpus"] == {"before": 10 * CREDIT, "after": 18 * CREDIT}
+    assert found["changes"][1]["reserve_mgpus"] == {"before": 5 * CREDIT, "after": -3 * CREDIT}
+    spent = api_of("admin").post(f"{URL}preview/", {"kind": "adjust", "amount_mgpus": CREDIT})
+    for one in spent.json()["changes"]:
+        assert one["settled_mgpus"] == {"before": 0, "after": CREDIT}
+    more = api_of("admin").post(f"{URL}preview/", {"kind": "adjust", "amount_mgpus": 11 * CREDIT})
+    assert more.status_code == 400
+    assert "petrel has 10.00 credits" in more.json()["detail"]
+    make.make_role(cast["nobody"], tree[PETREL], "administrator")
+    below = api_of("nobody").post(f"{URL}preview/", asked).json()
+    assert [one["path"] for one in below["changes"]] == [PETREL]  # it sees none above
+    assert not Entry.objects.filter(key__startswith="grant:by-hand:").exists()
+    assert not Notice.objects.exists()
+
+
 def test_nothing_falls_below_what_is_spent(
     api_of: Any, tree: dict[str, Budget], period: Period
 ) -> None:
@@ -175,8 +199,8 @@ def test_what_is_shown_is_what_is_there_afterwards(
     assert [one.path for one in effect.changes] == [PETREL, SCIENCE, "orlo"]
     for one in effect.changes:
         mine = after[tree[one.path].pk]
-        assert (one.granted[1], one.spendable[1], one.reserve[1]) == (
-            mine.granted_mgpus, mine.spendable_mgpus, mine.reserve_mgpus,
+        assert (one.granted[1], one.settled[1], one.spendable[1], one.reserve[1]) == (
+            mine.granted_mgpus, mine.settled_mgpus, mine.spendable_mgpus, mine.reserve_mgpus,
         )  # fmt: skip
     assert effect.beyond == (3 * CREDIT if credits == 8 else 0)
 

@@ -1,6 +1,6 @@
 """The API of budgets: the tree, changes of it, requests, transfers, notices, and people."""
 
-from budgets.api.by_hand import ByHand
+from budgets.api.by_hand import ByHand, PreviewByHand
 from budgets.api.change_sets import ApproveChangeSet, ChangeSets, DeclineChangeSet
 from budgets.api.checkpoints import (
     ApproveExemption,
@@ -63,6 +63,7 @@ __all__ = [
     "PeriodStatementFile",
     "Periods",
     "Plan",
+    "PreviewByHand",
     "PreviewChangeSet",
     "ProposePeriod",
     "Reactivate",

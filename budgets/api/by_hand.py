@@ -1,110 +1,137 @@
 """Grants and adjustments by hand."""
 
 from typing import Any
-from uuid import uuid4
 
-from django.db.models import Q
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
-from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.views import APIView
 
 from allocator import steering
-from budgets.access import Action, get_budget_or_404
+from budgets.access import Action, get_budget_or_404, standing
 from budgets.api.common import person, require
-from budgets.models import Period
+from budgets.api.entries import FIELDS, KEY_HEADER, Entries, EntryIn, EntryOut, key_of, refused
+from budgets.models import Budget, Period
 from budgets.refusals import AMOUNT_MAX
 from config import clock
-from config.fields import Instant, Integer, Strict, Text
-from config.problems import Conflict
-from ledger.grants import NOTE_MAX
-from ledger.models import Entry
-from ledger.services import KeyTaken, Kind, LedgerError
+from config.fields import Integer, Strict
+from ledger import services as ledger
+from ledger.services import Change, Kind
+
+KINDS = [str(kind) for kind in Kind]
 
 
-class ByHandOut(serializers.ModelSerializer[Entry]):
+class ByHandOut(EntryOut):
     """A grant, or an adjustment of what is settled: above 0 more is settled, below 0 less."""
 
-    budget = serializers.CharField(source="budget.path")
-    period = serializers.CharField(source="period.name")
-    at = Instant()
-    author = serializers.CharField(source="author.username", default=None, allow_null=True)
-    reason = serializers.CharField(source="note")
-
-    class Meta:
-        model = Entry
-        fields = ("id", "kind", "budget", "period", "at", "amount_mgpus", "author", "reason")
+    class Meta(EntryOut.Meta):
+        fields = ("kind", *FIELDS)
 
 
-class ByHandIn(Strict):
+class AmountIn(Strict):
     """One entry in the open period. An adjustment above 0 settles more, below 0 less."""
 
-    kind = serializers.ChoiceField(choices=[str(kind) for kind in Kind])
+    kind = serializers.ChoiceField(choices=KINDS)
     amount_mgpus = Integer(min_value=-AMOUNT_MAX, max_value=AMOUNT_MAX)
-    reason = Text(max_length=NOTE_MAX)
+
+
+class ByHandIn(AmountIn, EntryIn):
+    """One entry in the open period, and why. An adjustment above 0 settles more, below 0 less."""
+
     of = Integer(required=False, help_text="Id of the closed period that an adjustment corrects")
-    idempotency_key = Text(
-        max_length=60,
-        required=False,
-        help_text="Also as header Idempotency-Key: the same request again answers the same entry",
+
+
+class PairOut(serializers.Serializer[Any]):
+    before = serializers.IntegerField()
+    after = serializers.IntegerField()
+
+
+class ChangeOut(serializers.Serializer[Any]):
+    """What an entry would do to a budget: what it has now and would have, in milli-GPU-seconds."""
+
+    path = serializers.CharField()
+    granted_mgpus = PairOut()
+    settled_mgpus = PairOut()
+    spendable_mgpus = PairOut()
+    reserve_mgpus = PairOut()
+
+
+class EffectOut(serializers.Serializer[Any]):
+    """What an entry would do to the budget, then to each above it that you see; unwritten."""
+
+    changes = ChangeOut(many=True)
+    beyond_reserve_mgpus = serializers.IntegerField(
+        help_text="How much more than the parent's reserve a grant gives"
     )
 
 
-class ByHand(ListAPIView[Entry]):
+class ByHand(Entries):
     """What people granted to a budget and adjusted in it by hand, the newest first."""
 
     serializer_class = ByHandOut
-    filter_backends = ()
 
-    def get_queryset(self) -> Any:
-        if getattr(self, "swagger_fake_view", False):
-            return Entry.objects.none()
-        budget = get_budget_or_404(self.request.user, self.kwargs["path"])
-        granted = Q(kind=Entry.Kind.GRANT, key__startswith="grant:by-hand:")
-        adjusted = Q(kind=Entry.Kind.ADJUST, author__isnull=False, run=None)
-        rows = Entry.objects.filter(granted | adjusted, budget=budget)
-        return rows.select_related("budget", "period", "author").order_by("-pk")
+    def entries(self, budget: Budget) -> Any:
+        return ledger.entries_by_hand(budget)
 
     @extend_schema(
-        request=ByHandIn,
-        responses={201: ByHandOut, 200: ByHandOut},
-        parameters=[OpenApiParameter("Idempotency-Key", str, OpenApiParameter.HEADER)],
+        request=ByHandIn, responses={201: ByHandOut, 200: ByHandOut}, parameters=[KEY_HEADER]
     )
     def post(self, request: Request, path: str) -> Response:
         """Write a grant or an adjustment; wanted: an administrator's role there or above."""
-        budget = get_budget_or_404(request.user, path)
-        require(request, Action.ADMINISTER, budget)
+        budget = _administered(request, path)
         asked = ByHandIn(data=request.data)
         asked.is_valid(raise_exception=True)
         given = asked.validated_data
-        try:
+        with refused():
             written = steering.write_by_hand(
                 kind=Kind(given["kind"]),
                 budget=budget,
                 amount_mgpus=given["amount_mgpus"],
                 reason=given["reason"],
-                key=f"{request.user.pk}:{_key(request, given)}",
+                key=key_of(request, given),
                 author=person(request),
                 now=clock.now(),
                 of=_period(given),
             )
-        except KeyTaken as error:
-            raise Conflict(str(error)) from error
-        except LedgerError as error:
-            raise ValidationError({"amount_mgpus": [str(error)]}) from error
         return Response(ByHandOut(written.entry).data, status=201 if written.anew else 200)
 
 
-def _key(request: Request, given: dict[str, Any]) -> str:
-    header, field = request.headers.get("Idempotency-Key"), given.get("idempotency_key")
-    if header is not None:
-        header = Text(max_length=60).run_validation(header)
-        if field not in (None, header):
-            sentence = "It differs from the header Idempotency-Key: send one of them."
-            raise ValidationError({"idempotency_key": [sentence]})
-    return header or field or uuid4().hex
+class PreviewByHand(APIView):
+    """What a grant or an adjustment would do now; nothing is written."""
+
+    @extend_schema(request=AmountIn, responses=EffectOut)
+    def post(self, request: Request, path: str) -> Response:
+        """Say what an entry would do; wanted: an administrator's role there or above."""
+        budget = _administered(request, path)
+        asked = AmountIn(data=request.data)
+        asked.is_valid(raise_exception=True)
+        given = asked.validated_data
+        with refused():
+            effect = ledger.preview_by_hand(
+                kind=Kind(given["kind"]),
+                budget=budget,
+                amount_mgpus=given["amount_mgpus"],
+                now=clock.now(),
+            )
+        held = standing(request.user)
+        changes = [_change(one) for one in effect.changes if held.sees(one.path)]
+        answer = {"changes": changes, "beyond_reserve_mgpus": effect.beyond}
+        return Response(EffectOut(answer).data)
+
+
+def _administered(request: Request, path: str) -> Budget:
+    budget = get_budget_or_404(request.user, path)
+    require(request, Action.ADMINISTER, budget)
+    return budget
+
+
+def _change(one: Change) -> dict[str, Any]:
+    names = ("granted", "settled", "spendable", "reserve")
+    pairs = {f"{name}_mgpus": getattr(one, name) for name in names}
+    shown = {name: {"before": pair[0], "after": pair[1]} for name, pair in pairs.items()}
+    return {"path": one.path, **shown}
 
 
 def _period(given: dict[str, Any]) -> Period | None:

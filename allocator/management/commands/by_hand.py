@@ -23,6 +23,8 @@ EXAMPLE = """examples:
 Credits are GPU-hours at rate 1000. A grant below 0 takes credits back. An adjustment above 0
 settles more, below 0 less. Exit status: 0 done or shown, 2 refused."""
 
+FIGURES = ("granted", "settled", "spendable", "reserve")
+
 
 class Command(OneLineCommand):
     help = "Grant credits to a budget, or adjust what it has settled, in the open period."
@@ -71,7 +73,7 @@ class Command(OneLineCommand):
 
     def _show(self, effect: Effect) -> None:
         for one in effect.changes:
-            pairs = {"granted": one.granted, "spendable": one.spendable, "reserve": one.reserve}
+            pairs = {name: getattr(one, name) for name in FIGURES}
             says = (f"{name} {credits(a)} -> {credits(b)}" for name, (a, b) in pairs.items())
             self.stdout.write(f"{one.path}: {', '.join(says)}")
         if effect.beyond:
