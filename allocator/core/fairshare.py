@@ -9,20 +9,17 @@ Source: Slurm's Fair Tree (PriorityFlags=FAIR_TREE, "fair_tree.html"). The peer 
 point numbers, so it can split an exact tie; this compares fractions of integers, so it never does.
 """
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import inf, lcm
+from math import lcm
 from typing import Any, Final, cast
 
+from .fairtree import NOWHERE, ROOT, leaves_before
 from .problem import BudgetNode
 from .validate import ProblemError, no_duplicates, number, shown, text, whole
 
 PARENT: Final = "parent"  # shares: competes at its parent's level
-INFINITE: Final = inf
-ALONE: Final = -1  # a group of ties that joins no other
-LARGEST: Final = sys.float_info.max  # what quotients past it are rounded to
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +56,7 @@ def factors(nodes: Sequence[ShareNode]) -> Factors:
     names = [node.name for node in nodes]
     parents = [node.parent for node in nodes]
     shares, usage = [node.shares for node in nodes], [node.usage for node in nodes]
-    return Factors(_Forest(names, parents, shares, usage).leaves_before())
+    return _ranked(names, parents, shares, usage)
 
 
 def budget_factors(budgets: Iterable[BudgetNode]) -> Factors:
@@ -67,7 +64,7 @@ def budget_factors(budgets: Iterable[BudgetNode]) -> Factors:
     budgets = list(budgets)
     paths, parents = [b.path for b in budgets], [b.parent for b in budgets]
     shares, usage = [b.shares for b in budgets], [b.usage for b in budgets]
-    return Factors(_Forest(paths, parents, shares, usage).leaves_before())
+    return _ranked(paths, parents, shares, usage)
 
 
 def read_tree(data: object) -> list[ShareNode]:
@@ -117,146 +114,49 @@ def _exact(value: Any, what: str) -> Fraction | int:
     return whole(value, what, 0)
 
 
-class _Forest:
-    """Nodes by number, as columns: a tree of 10,000 is ranked in a hundredth of a second."""
+def _ranked(
+    names: Sequence[str],
+    parents: Sequence[str | None],
+    shares: Sequence[Fraction | int | str],
+    usage: Sequence[Fraction | int],
+) -> Factors:
+    above = _numbers(names, parents, {name: i for i, name in enumerate(names)})
+    order = _parents_first(names, above)
+    whole, flat = _whole_shares(shares)
+    inner = set(above) - {ROOT}
+    home = _homes(above, order, flat & inner)
+    used = [0 if i in inner else one for i, one in enumerate(_whole(usage))]
+    leaves, before = leaves_before(home, whole, used, sorted(flat - inner))
+    return Factors({names[i]: n for i, n in zip(leaves.tolist(), before.tolist(), strict=True)})
 
-    def __init__(
-        self,
-        names: Sequence[str],
-        parents: Sequence[str | None],
-        shares: Sequence[Fraction | int | str],
-        usage: Sequence[Fraction | int],
-    ) -> None:
-        self.names = names
-        number = {name: i for i, name in enumerate(names)}
-        above = _numbers(names, parents, number)
-        self.order = _parents_first(names, above)
-        self.shares, flat = _whole_shares(shares)
-        self.usage = _whole(usage)
-        self.first: set[int] = set()  # leaves with shares "parent": first inside their account
-        self.below: list[list[int]] = [[] for _ in names]  # who competes there; a leaf: nobody
-        self.roots: list[int] = []
-        self._place(above, flat)
-        count = len(names)
-        # Level fair share as a fraction, and rounded; `under` 0 is infinite.
-        self.over, self.under, self.key = [0] * count, [1] * count, [0.0] * count
 
-    def _place(self, above: Sequence[int | None], flat: set[int]) -> None:
-        """Link who competes where, and sum up usage; children of "parent" accounts go one up."""
-        usage, below = self.usage, self.below
-        inner = {parent for parent in above if parent is not None}
-        for i in inner:
-            usage[i] = 0
-        for i in reversed(self.order):
-            parent = above[i]
-            if parent is not None:
-                usage[parent] += usage[i]
-        self.first = flat - inner
-        flat &= inner
-        home = list(above)
-        for i in self.order if flat else ():
-            parent = above[i]
-            home[i] = home[parent] if parent is not None and parent in flat else parent
-        for i in self.order:
-            place = home[i]
-            if i not in flat:
-                (self.roots if place is None else below[place]).append(i)
-
-    def leaves_before(self) -> dict[str, int]:
-        """Return how many leaves are ahead of each; leaves that tie have equally many.
-
-        Siblings that tie are walked together: their leaves first, which the best of their
-        children joins.
-        """
-        before: dict[str, int] = {}
-        names, below = self.names, self.below
-        self._level_fair_shares()
-        stack = [(group, ALONE) for group in self._tied_groups(self.roots)]
-        while stack:
-            group, joined = stack.pop()
-            merged: list[int] = []
-            for i in group:
-                if below[i]:
-                    merged += below[i]
-                else:
-                    joined = len(before) if joined == ALONE else joined
-                    before[names[i]] = joined
-            if merged:
-                stack += [(group, ALONE) for group in self._tied_groups(merged)]
-                stack[-1] = stack[-1][0], joined
-        return before
-
-    def _level_fair_shares(self) -> None:
-        """Set over / under = (shares / Σ shares) / (usage / Σ usage), and its rounded key."""
-        shares, usage, over, under, key = self.shares, self.usage, self.over, self.under, self.key
-        for siblings in (self.roots, *filter(None, self.below)):
-            all_shares = sum([shares[i] for i in siblings])
-            all_usage = sum([usage[i] for i in siblings])
-            for i in siblings:
-                if not shares[i]:
-                    continue
-                if used := usage[i]:
-                    over[i] = above = shares[i] * all_usage
-                    under[i] = used = used * all_shares
-                    try:
-                        key[i] = above / used
-                    except OverflowError:
-                        key[i] = LARGEST
-                else:
-                    over[i], under[i], key[i] = 1, 0, INFINITE
-        for i in self.first:
-            over[i], under[i], key[i] = 1, 0, INFINITE
-
-    def _tied_groups(self, level: Sequence[int]) -> list[list[int]]:
-        """Return who is on a level in rising level fair share, exact ties together.
-
-        Integer division is correctly rounded, so the rounded key never contradicts the exact
-        order; only members with equal keys need exact fractions.
-        """
-        if len(level) == 1:
-            return [[level[0]]]
-        key = self.key
-        near: dict[float, list[int]] = {}
-        for i in level:
-            if (members := near.get(key[i])) is None:
-                near[key[i]] = [i]
-            else:
-                members.append(i)
-        ordered = [near[rounded] for rounded in sorted(near)]
-        if len(ordered) == len(level):
-            return ordered
-        return [group for members in ordered for group in self._exact_groups(members)]
-
-    def _exact_groups(self, members: list[int]) -> list[list[int]]:
-        """Tell apart those whose level fair shares are equal only when rounded."""
-        over, under = self.over, self.under
-        a, b = over[members[0]], under[members[0]]
-        if all(a * under[i] == over[i] * b for i in members):
-            return [members]
-        exact: dict[Fraction, list[int]] = {}
-        for i in members:
-            exact.setdefault(Fraction(over[i], under[i]), []).append(i)
-        return [exact[share] for share in sorted(exact)]
+def _homes(above: Sequence[int], order: Sequence[int], flat: set[int]) -> list[int]:
+    """Return where each competes: children of "parent" accounts one level up."""
+    home = list(above)
+    for i in order if flat else ():
+        if above[i] in flat:
+            home[i] = home[above[i]]
+    return [NOWHERE if i in flat else one for i, one in enumerate(home)] if flat else home
 
 
 def _numbers(
     names: Sequence[str], parents: Sequence[str | None], number: Mapping[str, int]
-) -> list[int | None]:
+) -> list[int]:
     """Return the parent's number of each node."""
     try:
-        return [None if parent is None else number[parent] for parent in parents]
+        return [ROOT if parent is None else number[parent] for parent in parents]
     except KeyError as missing:
         name = names[parents.index(missing.args[0])]
         raise ProblemError(f"node {name!r}: there is no node {missing.args[0]!r}.") from None
 
 
-def _parents_first(names: Sequence[str], above: Sequence[int | None]) -> Sequence[int]:
-    if all(parent is None or parent < i for i, parent in enumerate(above)):
+def _parents_first(names: Sequence[str], above: Sequence[int]) -> Sequence[int]:
+    if all(parent < i for i, parent in enumerate(above)):
         return range(len(above))
-    children: dict[int | None, list[int]] = {}
+    children: dict[int, list[int]] = {}
     for i, parent in enumerate(above):
         children.setdefault(parent, []).append(i)
-    order = list(children.get(None, ()))
+    order = list(children.get(ROOT, ()))
     for i in order:  # grows while it is read
         order.extend(children.get(i, ()))
     if len(order) < len(names):
