@@ -18,6 +18,7 @@ from django.db.models import Q, QuerySet
 from django.http import Http404
 
 from budgets.models import Budget, Exemption, Notice, Request, Role
+from budgets.names import formerly
 
 Person = AbstractBaseUser | AnonymousUser
 Kind = Role.Kind
@@ -40,6 +41,7 @@ class Action(StrEnum):
     PLAN = "plan"  # how much of its grant it means to use when
     TRANSFER = "transfer"  # between budgets below it, and out of its reserve
     MANAGE_ROLES = "manage_roles"  # in it
+    RENAME = "rename"  # itself, and so the paths of all below it
     ADMINISTER = "administer"  # periods, grants, adjustments
 
 
@@ -58,6 +60,7 @@ NEEDS = {
     Action.DECIDE_REQUESTS: Kind.MANAGER,
     Action.TRANSFER: Kind.MANAGER,
     Action.MANAGE_ROLES: Kind.MANAGER,
+    Action.RENAME: Kind.MANAGER,
     Action.ADMINISTER: Kind.ADMINISTRATOR,
 }
 # Where reasons and stories name a budget, and what else they say of a job in it.
@@ -67,8 +70,17 @@ NAMED_BY = {
     "path": (),
     "binding": (),
 }
-# A manager's power over these starts below the node: nobody hands out roles in their own.
-STRICTLY_BELOW = {Action.MANAGE_ROLES}
+# A manager's power over these starts below the node: nobody hands out roles in their own, and what
+# a budget is called is its parent's business, as its share is.
+STRICTLY_BELOW = {Action.MANAGE_ROLES, Action.RENAME}
+
+
+class CalledOtherwise(Http404):
+    """No budget has this path, but one had it that the person may see: it is at `path` now."""
+
+    def __init__(self, old: str, path: str) -> None:
+        super().__init__(f"There is no budget {old} any more: it is {path} now.")
+        self.old, self.path = old, path
 
 
 @dataclass(frozen=True)
@@ -167,11 +179,20 @@ def _subtrees(held: Standing, field: str) -> Iterator[Q]:
 
 
 def get_budget_or_404(user: Person, path: str) -> Budget:
-    """Return the budget with this path, if the person may see it; else Http404."""
-    budget = None if "\0" in path else visible(user).filter(path=path).first()
-    if budget is None:
+    """Return the budget with this path, if the person may see it; else Http404.
+
+    CalledOtherwise, if they see one that had the path before, and know all that were above it.
+    """
+    if "\0" in path:
         raise Http404(NOT_HERE)
-    return budget
+    budget = visible(user).filter(path=path).first()
+    if budget is not None:
+        return budget
+    held = standing(user)
+    for one in formerly(path, known=lambda row: held.knows(row.path)):
+        if held.sees(one.path):
+            raise CalledOtherwise(path, one.path)
+    raise Http404(NOT_HERE)
 
 
 def holders(action: Action, budget: Budget) -> QuerySet[User]:

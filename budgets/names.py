@@ -6,11 +6,15 @@ what it said then, and a budget that was never renamed costs nothing.
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from datetime import datetime
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import NamedTuple
 
-from budgets.models import Budget, FormerName
+from django.db.models import Max, Q
+
+from budgets.models import Budget, ChangeSet, FormerName, Share
+
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 class Called(NamedTuple):
@@ -53,3 +57,39 @@ class Names:
     def epoch(self, at: datetime) -> int:
         """Return how many renames came before: between two of them all names stay the same."""
         return bisect_right(self._turns, at)
+
+
+def formerly(path: str, *, known: Callable[[Budget], bool]) -> list[Budget]:
+    """Return the budgets that a path led to before renames and moves, the likeliest first.
+
+    Each slug of the path is one that the budget has or had, below one that is or was its parent;
+    that it had them all at one instant is not asked. `known` says of each on the way whether it
+    may be used. A query for each slug, up to the first that nothing has.
+    """
+    found: list[Budget] = []
+    for depth, slug in enumerate(path.split("/")):
+        found = [one for one in _called(slug, found if depth else None) if known(one)]
+        if not found:
+            break
+    return found
+
+
+def _called(slug: str, parents: Sequence[Budget] | None) -> list[Budget]:
+    """Return what has or had a slug below these (None: the root), those who have it now first."""
+    rank = {one.pk: number for number, one in enumerate(parents or [])}
+    ever = Share.objects.filter(
+        change_set__status=ChangeSet.Status.APPROVED, change_set__parent__in=rank
+    )
+    below = Q(parent__in=rank) | Q(pk__in=ever.values("budget"))
+    rows = Budget.objects.filter(Q(parent=None) if parents is None else below)
+    until = Max("former_names__until", filter=Q(former_names__slug=slug))
+    rows = rows.annotate(until=until).filter(Q(slug=slug) | Q(until__isnull=False))
+    return sorted(
+        rows.order_by("pk"),
+        key=lambda one: (
+            -rank.get(one.parent_id or 0, len(rank)),  # what has moved away comes last
+            one.slug == slug,
+            getattr(one, "until") or LONG_AGO,  # noqa: B009  # the annotation
+        ),
+        reverse=True,
+    )

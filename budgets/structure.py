@@ -27,7 +27,7 @@ SLUG_MAX, NAME_MAX, PATH_MAX = 50, 100, 400
 RESERVED = frozenset(
     (
         *("archive", "burn", "change-sets", "diff", "edit", "exemptions", "export", "jobs"),
-        *("move", "new", "periods", "plan", "reactivate", "report", "requests", "roles"),
+        *("move", "new", "periods", "plan", "reactivate", "rename", "report", "requests", "roles"),
         *("by-hand", "shares", "transfers"),
     )
 )
@@ -169,19 +169,35 @@ def move_budget(
     return budget
 
 
-def rename_budget(*, budget: Budget, slug: str, name: str, author: User, now: datetime) -> Budget:
-    """Give a budget another slug and name from `now` on; the paths of all below it follow.
+def rename_budget(
+    *,
+    budget: Budget,
+    slug: str | None = None,
+    name: str | None = None,
+    author: User,
+    now: datetime,
+) -> Budget:
+    """Give a budget another slug, name or both from `now` on; the paths of all below it follow.
 
-    What it was called until then is kept, for what is shown of the past.
+    What it was called until then is kept, for what is shown of the past. No figure moves.
+    Raises Refused: a slug that a sibling has, archived ones too, or not of the form; a budget
+    that was moved or renamed since `budget` was read.
     """
     check_instant(now, "now")
+    known, parent = budget, budget.parent
     with transaction.atomic():
-        budget = _locked_subtree(budget, *([budget.parent] if budget.parent else []))[budget.pk]
+        budget = _locked_subtree(known, *([parent] if parent else []))[known.pk]
+        if parent is not None:
+            _check_below(parent, budget)
+        if (budget.slug, budget.name) != (known.slug, known.name):
+            called = f"{budget.name} ({budget.path})"
+            raise Refused("budget", f"It has just been renamed to {called}: look at it there.")
+        slug = budget.slug if slug is None else slug
+        name = budget.name if name is None else _checked_name(name)
         old, new = budget.path, f"{budget.path.removesuffix(budget.slug)}{slug}"
         if slug != budget.slug:
             _check_slug(slug)
             _check_free(new)
-        name = _checked_name(name)
         if (slug, name) != (budget.slug, budget.name):
             _keep_name(budget, author, now)
         budget.slug, budget.name = slug, name
@@ -276,8 +292,8 @@ def _check_free(path: str) -> None:
         raise Refused("slug", f"The path would be over {PATH_MAX} characters: use shorter slugs.")
     other = Budget.objects.filter(path=path).first()
     if other is not None:
-        hint = " (archived: re-activate it, or" if other.archived_at else " ("
-        raise Refused("slug", f"There is a budget {path} already{hint} choose another slug).")
+        hint = ", archived: re-activate it, or" if other.archived_at else ":"
+        raise Refused("slug", f"There is a budget {path} already{hint} choose another slug.")
 
 
 def _checked_name(name: str) -> str:

@@ -6,11 +6,15 @@ from typing import Any
 
 from django.core.exceptions import NON_FIELD_ERRORS
 from django.core.exceptions import ValidationError as DjangoValidationError
+from django.http import HttpResponseBase
 from drf_spectacular.utils import extend_schema
 from rest_framework import exceptions
+from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
-from rest_framework.response import Response
 from rest_framework.views import APIView, exception_handler
+
+from budgets.access import CalledOtherwise
+from config.renames import there
 
 CONTENT_TYPE = "application/problem+json"
 
@@ -36,13 +40,17 @@ class NoSuchAddress(APIView):
         )
 
 
-def handler(error: Exception, context: dict[str, Any]) -> Response | None:
+def handler(error: Exception, context: dict[str, Any]) -> HttpResponseBase | None:
     """Answer with application/problem+json: type, title, status, detail, errors.
 
     `errors` lists {"field", "code", "message"} of each refused field; a nested field is named
     "outer.0.inner", and what concerns the whole request has the field "". Returns None
-    for an error that is ours: Django then answers 500 and logs it.
+    for an error that is ours: Django then answers 500 and logs it. What is read of a budget at an
+    address that it had before is sent on to its present one.
     """
+    request = context.get("request")
+    if isinstance(error, CalledOtherwise) and request and request.method in SAFE_METHODS:
+        return there(request, error)
     if isinstance(error, DjangoValidationError):
         error = exceptions.ValidationError(_by_field(error))
     response = exception_handler(error, context)

@@ -9,6 +9,7 @@ from allocator import api as allocator
 from allocator import views as cluster_pages
 from budgets import api as budgets
 from budgets import views as budget_pages
+from budgets.views import names as name_pages
 from clusters import api as clusters
 from config import problems
 from config import views as own_pages
@@ -33,6 +34,7 @@ api: list[URLPattern | URLResolver] = [
     path("budgets/<path:path>/archive/", budgets.Archive.as_view()),
     path("budgets/<path:path>/reactivate/", budgets.Reactivate.as_view()),
     path("budgets/<path:path>/move/", budgets.Move.as_view()),
+    path("budgets/<path:path>/rename/", budgets.Rename.as_view()),
     path("budgets/<path:path>/roles/", budgets.Roles.as_view()),
     path("budgets/<path:path>/roles/<str:username>/", budgets.RoleOf.as_view()),
     path("budgets/<path:path>/change-sets/", budgets.ChangeSets.as_view()),
@@ -103,6 +105,7 @@ pages: list[URLPattern | URLResolver] = [
         budget_pages.transfers_preview,
         name="transfers-preview",
     ),
+    path("budgets/<path:path>/rename", name_pages.rename, name="rename"),
     path("budgets/<path:path>/plan", ledger_pages.plan, name="budget-plan"),
     path("budgets/<path:path>/exemptions", ledger_pages.ask_exemption, name="exemption-ask"),
     path("budgets/<path:path>", budget_pages.budget, name="budget"),

@@ -57,7 +57,8 @@ def closed(until: datetime) -> None:
 
 def at(monkeypatch: pytest.MonkeyPatch, instant: datetime) -> None:
     """Let the pages' clock stand at an instant."""
-    for module in ("config.shell", "config.views", "budgets.views", "ledger.views"):
+    pages = ("config.views", "budgets.views", "budgets.views.names", "ledger.views")
+    for module in ("config.shell", *pages):
         monkeypatch.setattr(f"{module}.now", lambda: instant)
 
 

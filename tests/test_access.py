@@ -42,7 +42,7 @@ TABLE = {
     # role: (in its own node, below it); nothing anywhere else
     "viewer": (VIEWS, VIEWS),
     "member": (WORKS, WORKS),
-    "manager": (MANAGES, MANAGES | {A.MANAGE_ROLES}),
+    "manager": (MANAGES, MANAGES | {A.MANAGE_ROLES, A.RENAME}),
     "administrator": (ALL, ALL),
     "nobody": (set(), set()),
 }

@@ -77,6 +77,9 @@ DEEDS = (
     Deed(A.MANAGE_ROLES, "post", API + "roles/", {"username": "nobody", "kind": "viewer"}),
     Deed(A.MANAGE_ROLES, "delete", API + "roles/colleague/"),
     Deed(A.ADMINISTER, "post", API + "roles/", {"username": "nobody", "kind": "administrator"}),
+    Deed(A.RENAME, "post", API + "rename/", {"slug": "kea"}),
+    Deed(A.RENAME, "get", "/budgets/{path}/rename"),
+    Deed(A.RENAME, "post", "/budgets/{path}/rename", {"name": "Kea", "slug": "kea"}),
 )
 
 
@@ -222,6 +225,8 @@ PAGES = [
     ("get", "budgets/orlo/science/petrel/transfers", SCIENCE),
     ("post", "budgets/orlo/science/petrel/transfers", SCIENCE),
     ("post", "budgets/orlo/science/petrel/transfers/preview", SCIENCE),
+    ("get", "budgets/orlo/science/rename", SCIENCE | {"manager": 404}),
+    ("post", "budgets/orlo/science/petrel/rename", SCIENCE),
     ("get", "requests", EVERYONE),
     ("get", "requests/{request}", PETREL),
     ("post", "requests/{request}/withdraw", PETREL),  # who may not is told so on the page

@@ -51,6 +51,8 @@ TABLE = [
         REASON | {"to": "orlo/vision", "share": 0},
         SCIENCE | {"manager": 400},  # vision is not visible
     ),
+    ("post", "budgets/orlo/science/petrel/rename/", {"slug": "albatross"}, BELOW_SCIENCE),
+    ("post", "budgets/orlo/science/rename/", {"name": "Physics"}, SCIENCE | {"manager": 403}),
     ("get", "budgets/orlo/science/petrel/roles/", None, PETREL),
     (
         "post",

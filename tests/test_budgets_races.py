@@ -387,11 +387,17 @@ CHANGES: dict[str, Callable[[dict[str, Budget]], object]] = {
     "archive": lambda tree: services.archive_budget(
         budget=tree["orlo/p"], author=make.someone(), reason="race", now=NOW
     ),
+    "rename": lambda tree: services.rename_budget(
+        budget=tree["orlo/p/x"], slug="kea", author=make.someone(), now=NOW
+    ),
 }
 
 
 @needs_row_locks
-@pytest.mark.parametrize(("change", "path"), [("move", "orlo/p/x/under"), ("archive", "orlo/p")])
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [("move", "orlo/p/x/under"), ("archive", "orlo/p"), ("rename", "orlo/p/x/under")],
+)
 def test_a_change_of_the_tree_and_a_hold_do_not_wait_for_each_other_for_ever(
     change: str, path: str
 ) -> None:

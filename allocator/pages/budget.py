@@ -97,6 +97,7 @@ class Page:
     can_submit: bool
     can_ask: bool
     can_transfer: bool
+    can_rename: bool
     asked: list[requests.Row]
     effective: int | None
     planned_mgpus: int | None  # to be left now
@@ -167,6 +168,7 @@ def page(user: Person, *, path: str, now: datetime, sort: str = "") -> Page:
         can_submit=bool(node and node.is_leaf) and held.can(Action.SUBMIT, path),
         can_ask=bool(node) and _asks(held, budget),
         can_transfer=period is not None and transfers.may_transfer(held, node, nodes),
+        can_rename=held.can(Action.RENAME, path),
         asked=requests.open_for(user, budget=budget, now=now),
         effective=int(node.effective * WHOLE) if node else None,
         planned_mgpus=_planned(budget, period, now),

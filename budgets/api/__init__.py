@@ -32,7 +32,7 @@ from budgets.api.requests import (
     Requests,
     WithdrawRequest,
 )
-from budgets.api.structure import Archive, Budgets, Move, Reactivate
+from budgets.api.structure import Archive, Budgets, Move, Reactivate, Rename
 from budgets.api.transfers import Transfers
 from budgets.api.tree import BudgetDetail
 
@@ -71,6 +71,7 @@ __all__ = [
     "ReadNotice",
     "RedraftPeriod",
     "RemoveCheckpoint",
+    "Rename",
     "RequestDetail",
     "Requests",
     "RoleOf",

@@ -1,4 +1,4 @@
-"""Creating, archiving, re-activating and moving budgets."""
+"""Creating, archiving, re-activating, moving and renaming budgets."""
 
 from typing import Any
 
@@ -47,6 +47,18 @@ class ReactivateIn(ChangeIn):
 
 class MoveIn(ReactivateIn):
     to = Text(help_text="Path of the new parent")
+
+
+class RenameIn(Strict):
+    """Another slug, another name, or both; what is left out stays."""
+
+    slug = Text(required=False, help_text="a-z, 0-9 and single hyphens inside")
+    name = Text(required=False)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if not attrs:
+            raise ValidationError("Give a slug, a name or both.")
+        return attrs
 
 
 class Budgets(Tree):
@@ -106,6 +118,17 @@ class Move(APIView):
         with answered():
             budget = steering.move_budget(budget=budget, to=to, **change, now=clock.now())
         return detail(request, budget)
+
+
+class Rename(APIView):
+    """Give a budget another slug and name; the past says what it was called then."""
+
+    @extend_schema(request=RenameIn, responses=BudgetDetailOut)
+    def post(self, request: Request, path: str) -> Response:
+        budget = get_budget_or_404(request.user, path)
+        require(request, Action.RENAME, budget)
+        words = _given(RenameIn, request) | {"author": person(request), "now": clock.now()}
+        return detail(request, services.rename_budget(budget=budget, **words))
 
 
 def _given(serializer: type[Strict], request: Request) -> dict[str, Any]:
