@@ -10,13 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from django.db.models import OuterRef, Q, Subquery, Sum
+from django.db.models import OuterRef, Q, QuerySet, Subquery, Sum
 
 from clusters.models import GpuState, Node, Pool
 from ledger.instants import from_seconds, iso, span, to_seconds
 from ledger.models import ClosedTimestep, Entry
 from workloads.models import Holding
 
+AT_ONCE = 336  # timesteps: a week of half hours
 Place = tuple[int, int]  # a pool's id and the start of a timestep in seconds since 1970
 
 
@@ -88,12 +89,15 @@ class _Books:
 
 
 def conservation(*, start: datetime, end: datetime) -> list[ConservationRow]:
-    """Return a row per pool and closed timestep inside [start, end). A constant number of queries.
+    """Return a row per pool and closed timestep inside [start, end). A constant number of queries
+    for a week of half hours, which is what is kept in memory at a time.
 
     Per node it steps through the log with bit masks, whole second by whole second in effect: of
     each stretch between two log instants it counts the bits that were free and down.
     """
-    return list(_rows(_load(*span(start, end))))
+    rows = [row for window in _windows(start, end) for row in _rows(_load(*window))]
+    place = {slug: at for at, slug in enumerate(_pools().values_list("slug", flat=True))}
+    return sorted(rows, key=lambda row: place[row.pool])
 
 
 def differences(*, start: datetime, end: datetime) -> list[Difference]:
@@ -102,7 +106,19 @@ def differences(*, start: datetime, end: datetime) -> list[Difference]:
     Names the nodes whose log differs from what runs held there, and those runs, and the runs
     whose charges differ from what they held.
     """
-    books = _load(*span(start, end))
+    return [one for window in _windows(start, end) for one in _differences(_load(*window))]
+
+
+def _windows(start: datetime, end: datetime) -> list[tuple[datetime, datetime]]:
+    """Return the closed timesteps inside [start, end), a few hundred to a window."""
+    start, end = span(start, end)
+    closed = ClosedTimestep.objects.filter(start__gte=start, end__lte=end).order_by("start")
+    rows = list(closed.values_list("start", "end"))
+    firsts = range(0, len(rows), AT_ONCE)
+    return [(rows[one][0], rows[min(one + AT_ONCE, len(rows)) - 1][1]) for one in firsts]
+
+
+def _differences(books: _Books) -> list[Difference]:
     wrong = [row for row in _rows(books) if row.difference or row.unaccounted]
     if not wrong:
         return []
@@ -207,7 +223,7 @@ def _rows(books: _Books) -> Iterator[ConservationRow]:
     totals: dict[Place, _Counts] = defaultdict(_Counts)
     for (node_id, timestep), counts in books.by_node.items():
         totals[books.nodes[node_id].pool_id, timestep].add(counts)
-    for pool in Pool.objects.order_by("position", "pk"):
+    for pool in _pools():
         for timestep, _ in books.timesteps:
             place = pool.pk, timestep
             counts = totals[place]
@@ -223,6 +239,10 @@ def _rows(books: _Books) -> Iterator[ConservationRow]:
                     unaccounted=counts.unaccounted,
                     inventory=counts.inventory,
                 )
+
+
+def _pools() -> QuerySet[Pool]:
+    return Pool.objects.order_by("position", "pk")
 
 
 def _held_by_runs(books: _Books) -> dict[tuple[int, int], dict[int, int]]:

@@ -208,7 +208,7 @@ def _open(sums: QuerySet[JobRollup]) -> OpenHolds:
     signed = Case(When(kind=Kind.HOLD, then=F("amount_mgpus")), default=-F("amount_mgpus"))
     rows = sums.filter(kind__in=HOLDS).order_by().values_list("job_id", "attempt", "period_id")
     found: OpenHolds = {}
-    for job_id, number, period_id, left in sorted(rows.annotate(left=Sum(signed))):
-        if left:
-            found.setdefault(Attempt(job_id, number), {})[period_id] = left
+    # What is over by now, which is almost all there ever was, stays in the database.
+    for job_id, number, period_id, left in sorted(rows.annotate(left=Sum(signed)).exclude(left=0)):
+        found.setdefault(Attempt(job_id, number), {})[period_id] = left
     return found

@@ -20,7 +20,7 @@ from workloads.models import JobEvent, Run
 
 POLICIES = ("all", "checkpoint", "none")
 CHECKPOINT = "checkpoint"  # the kind of JobEvent that marks progress kept
-LATE_END = "adjust:late-end:"  # and the rest of the charge's key
+LATE_END, REFUND = "adjust:late-end:", "refund:"  # and the rest of the charge's key
 NOTE_MAX = 300
 Place = tuple[int, int]  # ids of a run and of a period that it was charged in
 
@@ -93,6 +93,15 @@ def late_end_key(charge: Entry) -> str:
     return LATE_END + charge.key.removeprefix("charge:")
 
 
+def charge_key(key: str) -> str | None:
+    """Return the key of the charge that a refund's or a late end's key names; None for others."""
+    for mark in (LATE_END, REFUND):
+        if key.startswith(mark):
+            whose, is_instant, _ = key.removeprefix(mark).partition("Z")
+            return f"charge:{whose}Z" if is_instant else None
+    return None
+
+
 def refunds_of(*, runs: Iterable[Run], now: datetime, policy: str) -> list[Entry]:
     """Return the refunds that runs have yet to get, unsaved, under a lock of the caller's.
 
@@ -157,16 +166,13 @@ def _refunded(runs: dict[int, Run]) -> dict[Place, int]:
     """Return what each run was given back of each period's charges; the key names one of them."""
     mine = Entry.objects.filter(run_id__in=runs).order_by()
     charges = mine.filter(kind=Entry.Kind.CHARGE, funded=True)
-    period_of = {
-        f"refund:{run_id}:{iso(at)}": period_id
-        for run_id, at, period_id in charges.values_list("run_id", "at", "period_id")
-    }
+    period_of = dict(charges.values_list("key", "period_id"))
     total: dict[Place, int] = defaultdict(int)
     refunds = mine.filter(kind=Entry.Kind.REFUND)
     rows = refunds.values_list("run_id", "period_id", "key", "amount_mgpus")
     for run_id, period_id, key, amount in rows:
         assert run_id is not None
-        total[run_id, period_of.get(key.partition("Z")[0] + "Z", period_id)] += amount
+        total[run_id, period_of.get(charge_key(key) or "", period_id)] += amount
     return total
 
 
@@ -180,7 +186,7 @@ def _refund(
         .latest("at")
     )
     what = "all of it" if policy == "all" else "since its last checkpoint"
-    key = free_key(taken, f"refund:{run.pk}:{iso(last.at)}")
+    key = free_key(taken, f"{REFUND}{run.pk}:{iso(last.at)}")
     return _correction(Entry.Kind.REFUND, last, amount, key, f"node failure: {what}", now)
 
 

@@ -1,20 +1,27 @@
 """Sums against entries: every difference by name. Entries are right, whatever the sums say."""
 
 from collections.abc import Iterator, Mapping
+from heapq import merge
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import QuerySet, Sum
 
 from budgets.models import Budget, Period
 from ledger.instants import from_seconds, iso
 from ledger.lock import lock_ledger
 from ledger.models import Entry, JobRollup, Rollup
-from ledger.rollups import facts, job_sums_of, pairs, sums_of, zones
+from ledger.rollups import facts, pairs, sums_of, zones
 from ledger.stretches import AMOUNTS
 
 NAMES = dict(zip(AMOUNTS, ("mGPU-s", "GPU-seconds", "parked", "mGPU-s parked"), strict=True))
+
+OF_JOB = ("job_id", "attempt", "kind")  # of one budget in one period
+CHUNK = 2000  # rows at a time
+Unequal = tuple[Any, tuple[int, ...], tuple[int, ...]]  # whose, what is said, what is right
 
 
 class WrongSum(NamedTuple):
@@ -39,6 +46,8 @@ class WrongSum(NamedTuple):
 def wrong_sums() -> Iterator[WrongSum]:
     """Yield every sum that differs from its entries, budget by budget and period by period.
 
+    Entries are read one after another: what is kept is the sums by hour of one of them.
+
     ``manage.py rebuild_rollups`` makes them right. Two sums of one budget, time and kind (busy and
     unfunded, say) are told apart by what they count.
     """
@@ -49,15 +58,31 @@ def wrong_sums() -> Iterator[WrongSum]:
         mine = {"period_id": period_id, "budget_id": budget_id}
         with transaction.atomic():
             lock_ledger()  # so that nobody writes between the two
-            made = list(facts(period_id, budget_id))
+            right = sums_of(facts(period_id, budget_id), every_zone)
             said = _kept(Rollup.objects.filter(**mine), Rollup.KEY, AMOUNTS)
-            of_jobs = _kept(JobRollup.objects.filter(**mine), JobRollup.KEY, AMOUNTS[:2])
-        for cell, *both in _unequal(said, sums_of(made, every_zone)):
+            of_jobs = list(_jobs_unequal(mine))
+        for cell, *both in _unequal(said, right):
             size, since, _, _, *what = cell
             yield WrongSum(path, _when(size, since, period), _named(*what), *both)
-        for cell, *both in _unequal(of_jobs, job_sums_of(made)):
-            when = f"{period.name}, job {cell[0]}, attempt {cell[1]}"
-            yield WrongSum(path, when, cell[4], *both)
+        for (job_id, attempt, kind), *both in of_jobs:
+            yield WrongSum(path, f"{period.name}, job {job_id}, attempt {attempt}", kind, *both)
+
+
+def _jobs_unequal(mine: Mapping[str, int]) -> Iterator[Unequal]:
+    """Yield the sums of jobs that differ, added up by the database; job by job."""
+    kept = JobRollup.objects.filter(**mine).values_list(*OF_JOB, *AMOUNTS[:2])
+    entries = Entry.objects.filter(**mine).exclude(job=None).values_list(*OF_JOB)
+    right = entries.annotate(amount=Sum("amount_mgpus"), held=Sum("gpu_seconds"))
+    whose = itemgetter(0, 1)
+    for _, rows in groupby(merge(_told(kept, True), _told(right, False), key=whose), key=whose):
+        sums: dict[bool, dict[tuple[Any, ...], tuple[int, ...]]] = {True: {}, False: {}}
+        for row in rows:
+            sums[row[-1]][row[:3]] = row[3:-1]
+        yield from _unequal(sums[True], sums[False])
+
+
+def _told(rows: QuerySet[Any, Any], told: bool) -> Iterator[tuple[Any, ...]]:
+    return ((*row, told) for row in rows.order_by(*OF_JOB[:2]).iterator(CHUNK))
 
 
 def _kept(
@@ -69,7 +94,7 @@ def _kept(
 
 def _unequal(
     said: Mapping[tuple[Any, ...], tuple[int, ...]], right: Mapping[Any, tuple[int, ...]]
-) -> Iterator[tuple[Any, tuple[int, ...], tuple[int, ...]]]:
+) -> Iterator[Unequal]:
     for cell in sorted(said.keys() | right.keys()):
         nothing = (0,) * len(said.get(cell) or right[cell])
         if said.get(cell, nothing) != right.get(cell, nothing):

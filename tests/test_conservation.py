@@ -144,8 +144,10 @@ def test_a_run_that_was_not_charged_is_named_by_both_checks(nodes: list[Node]) -
     Holding.objects.filter(run=run).update(mask=0b1011)
     (problem,) = reports.entry_problems(start=T0, end=T0 + HOUR)
     assert problem.rule == "charge"
-    assert f"run {run.pk}, funded: held {3 * 1800} GPU-seconds" in problem.sentence
-    assert f"charged {2 * 1800} for {2 * 1800 * 1000}" in problem.sentence
+    assert problem.sentence == (
+        f"run {run.pk} of orlo/science/petrel, timestep 2026-10-01T00:00:00Z, funded: "
+        f"held {3 * 1800} GPU-seconds, charged {2 * 1800}"
+    )
 
 
 def test_the_proof_asks_a_constant_number_of_questions(nodes: list[Node], petrel: Budget) -> None:
@@ -188,7 +190,14 @@ def test_a_second_charge_of_the_same_seconds_is_named(nodes: list[Node]) -> None
     close(1)
     run = Run.objects.earliest("pk")
     forge(key="forged", at=T0 + 29 * MINUTE)
-    assert ("charged twice", f"run {run.pk} from 2026-10-01T00:29:00Z on") in problems()
+    where = f"run {run.pk} of orlo/science/petrel, timestep 2026-10-01T00:00:00Z"
+    assert problems() == [
+        (
+            "charged twice",
+            f"{where}: from 2026-10-01T00:29:00Z on 3600000 mGPU-s for 3600 GPU-seconds are "
+            "charged, from 2026-10-01T00:00:00Z on 3600000 for 3600",
+        )
+    ]
 
 
 def test_a_release_of_what_was_never_held_is_named(nodes: list[Node]) -> None:
@@ -201,7 +210,13 @@ def test_a_refund_above_the_charges_is_named(nodes: list[Node]) -> None:
     close(1)
     forge(key="forged", kind="refund", amount_mgpus=2 * 1800 * 1000 + 7, gpu_seconds=0)
     run = Run.objects.earliest("pk")
-    assert problems() == [("refund", f"run {run.pk}: 7 mGPU-s more than it was charged")]
+    assert problems() == [
+        (
+            "refund",
+            f"run {run.pk} of orlo/science/petrel, 2026 Q4: 3600007 mGPU-s given back of "
+            "3600000 charged",
+        )
+    ]
 
 
 def test_a_busy_hour_with_every_kind_of_end_is_clean(nodes: list[Node], petrel: Budget) -> None:
