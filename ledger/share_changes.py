@@ -20,12 +20,14 @@ from ledger.kept import CHANGES, KEPT, giving_back, kept_in, step
 from ledger.lock import lock_ledger
 from ledger.models import Entry
 from ledger.moves import Move, Used, moves_at, taken_along
+from ledger.period_plans import granted_by_shares
+from ledger.rounding import Place, dues
 
 Kind = Entry.Kind
 SECOND = timedelta(seconds=1)
 # `grant:change:<change set>:<budget>:under:<parent>`: the ledger has followed a budget's move.
 UNDER = "under"
-_Trees = Mapping[int | None, Mapping[int, TreeNode]]
+Trees = Mapping[int | None, Mapping[int, TreeNode]]
 MOVE = "move:"  # and the change set, the budget that moves, the node whose grant it moves
 
 
@@ -78,6 +80,51 @@ def _counts_in(period: Period, change_set: ChangeSet, now: datetime) -> bool:
     return decided is not None and decided >= at and _start_of(period).exists()
 
 
+def unlike_shares(period: Period) -> Iterator[tuple[datetime, int, int, int]]:
+    """Yield where a budget's grants aren't what shares say: instant, id, due, granted; mGPU-s.
+
+    At the period's start and at each change since; what a fall could not take counts as taken. Of
+    who left the tree nothing is said: what it gave back was free then.
+    """
+    pending = {one.effective_at for one in waiting(period=period, until=period.ends_at - SECOND)}
+    start = dict(_start_of(period).values_list("budget_id").annotate(total=Sum("amount_mgpus")))
+    handled = _handled(period)
+    for at in sorted({period.starts_at, *handled} - pending):
+        mine, due = handled.get(at, {}), {}
+        if at == period.starts_at:
+            mine = {pk: start.get(pk, 0) + mine.get(pk, 0) for pk in {*start, *mine}}
+            due = dict.fromkeys(mine, 0) if start else {}
+            for (_, pk), amount in granted_by_shares(period=period).items() if start else ():
+                due[pk] = due.get(pk, 0) + amount
+        else:
+            worth = _worth(period, at)
+            # Each rounded down by itself was the rule once.
+            due = {
+                pk: mine.get(pk, 0) if mine.get(pk, 0) == worth.rounded_apart(pk) else worth.due(pk)
+                for pk in {*worth.dues, *mine} - worth.gone
+            }
+        for pk in sorted(due):
+            if mine.get(pk, 0) != due[pk]:
+                yield at, pk, due[pk], mine.get(pk, 0)
+
+
+def _handled(period: Period) -> dict[datetime, dict[int, int]]:
+    """Return what change sets moved, or kept instead, by instant and budget id."""
+    found: dict[datetime, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    rows = Entry.objects.filter(period=period, kind=Kind.GRANT, key__startswith=CHANGES)
+    for at, key, budget_id, amount in rows.order_by().values_list(
+        "at", "key", "budget_id", "amount_mgpus"
+    ):
+        found[at][budget_id] += amount - _kept_by(key)
+    return found
+
+
+def _kept_by(key: str) -> int:
+    """Return what a mark says that a budget keeps; 0 for other keys."""
+    *_, what, number = key.split(":")
+    return int(number) if what == KEPT else 0
+
+
 def _start_of(period: Period) -> QuerySet[Entry]:
     """Return what starting a period granted by shares."""
     return Entry.objects.filter(
@@ -88,36 +135,65 @@ def _start_of(period: Period) -> QuerySet[Entry]:
 @dataclass(frozen=True, slots=True)
 class _Worth:
     """What effective shares are worth until the period ends, before and after an instant, by
-    budget id in milli-GPU-seconds; ``gone``: who left the tree then."""
+    budget id in milli-GPU-seconds; ``gone``: who left the tree then; ``dues``: what grants move by.
+    """
 
     before: dict[int, int]
     after: dict[int, int]
     gone: frozenset[int]
+    dues: dict[int, int]
 
     def due(self, budget_id: int) -> int:
+        return self.dues.get(budget_id, 0)
+
+    def rounded_apart(self, budget_id: int) -> int:
         return self.after.get(budget_id, 0) - self.before.get(budget_id, 0)
 
 
 def _worth(period: Period, at: datetime) -> _Worth:
     total = to_seconds(period.ends_at) - to_seconds(period.starts_at)
     rest = Fraction(to_seconds(period.ends_at) - to_seconds(at), total)
-    planned = list(PlannedCapacity.objects.filter(period=period))
-    pools = [None, *(one.pool_id for one in planned)]
-    before, after = (shares.trees(at=one, pools=pools) for one in (at - SECOND, at))
-
-    def worth(trees: _Trees) -> dict[int, int]:
-        amounts: dict[int, int] = defaultdict(int)
-        for one in planned:
-            whole = rest * one.gpu_seconds * one.rate_per_mille
-            for budget_id, node in trees[one.pool_id].items():
-                amounts[budget_id] += int(node.effective * whole)
-        return amounts
-
-    granted = worth(before)
+    planned = PlannedCapacity.objects.filter(period=period)
+    wholes = {one.pool_id: rest * one.gpu_seconds * one.rate_per_mille for one in planned}
+    before, after = (shares.trees(at=one, pools=[None, *wholes]) for one in (at - SECOND, at))
+    gone = frozenset(before[None].keys() - after[None].keys())
+    worth = _rounded(after, wholes)
     if at == period.starts_at:  # shares were granted by what was approved when it started
         rows = _start_of(period).values_list("budget_id")
         granted = dict(rows.annotate(total=Sum("amount_mgpus")))
-    return _Worth(granted, worth(after), frozenset(before[None].keys() - after[None].keys()))
+        known = {*granted, *worth}
+        moved = {pk: worth.get(pk, 0) - granted.get(pk, 0) for pk in known}
+        return _Worth(granted, worth, gone, moved)
+    return _Worth(_rounded(before, wholes), worth, gone, due_by_shares(before, after, wholes))
+
+
+def _rounded(trees: Trees, wholes: Mapping[int, Fraction]) -> dict[int, int]:
+    amounts: dict[int, int] = defaultdict(int)
+    for pool_id in wholes:
+        for budget_id, place in _places(trees, pool_id, wholes).items():
+            amounts[budget_id] += int(place.worth)
+    return amounts
+
+
+def due_by_shares(before: Trees, after: Trees, wholes: Mapping[int, Fraction]) -> dict[int, int]:
+    """Return what a change from one tree to another moves, by budget id, in milli-GPU-seconds.
+
+    ``wholes``: what all of each pool is worth from then on, by its id. Rounded pool by pool, as a
+    period's start is.
+    """
+    found: dict[int, int] = defaultdict(int)
+    for pool_id in wholes:
+        both = (_places(trees, pool_id, wholes) for trees in (before, after))
+        for budget_id, amount in dues(*both).items():
+            found[budget_id] += amount
+    return found
+
+
+def _places(trees: Trees, pool_id: int, wholes: Mapping[int, Fraction]) -> dict[int, Place]:
+    return {
+        pk: Place(node.parent_id, node.effective * wholes[pool_id])
+        for pk, node in trees[pool_id].items()
+    }
 
 
 class _Changes:
@@ -150,10 +226,8 @@ class _Changes:
         entries = entries.filter(key__startswith=CHANGES).order_by("pk")
         for key, budget_id, amount in entries.values_list("key", "budget_id", "amount_mgpus"):
             *_, what, number = key.split(":")
-            self.handled[budget_id] += amount
-            if what == KEPT:
-                self.handled[budget_id] -= int(number)
-            elif what == UNDER:
+            self.handled[budget_id] += amount - _kept_by(key)
+            if what == UNDER:
                 self.followed[budget_id] = int(number)
 
     def _step(self, budget_id: int) -> Iterator[Entry]:

@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 from fractions import Fraction
+from math import floor
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from ledger.instants import from_seconds, to_seconds
 from ledger.kept import kept_in
 from ledger.models import Entry, Rollup
 from ledger.refunds import late_end_key
+from ledger.rounding import Place, dues
 from ledger.stretches import cover
 from tests.factories import (
     HOUR,
@@ -199,6 +201,23 @@ def spend(budget: Budget, credits: int) -> None:
             budget=budget, amount_mgpus=credits * CREDIT, author=make_user(), note="used",
             key=budget.path, now=T0,
         )  # fmt: skip
+
+
+def test_rounding_what_changes_of_shares_move() -> None:
+    lines = table("rounding")
+    ids = {path: number for number, (path, *_) in enumerate(lines)}
+
+    def places(column: int) -> dict[int, Place]:
+        return {
+            pk: Place(ids.get(path.rpartition("/")[0]), Fraction(lines[pk][column]))
+            for path, pk in ids.items()
+        }
+
+    before, after = places(1), places(2)
+    found = dues(before, after)
+    for path, _, _, *cells in lines:
+        change = after[ids[path]].worth - before[ids[path]].worth
+        assert list(map(Fraction, cells)) == [change, floor(change), found[ids[path]]], path
 
 
 def test_what_a_fall_could_not_take_is_kept(tree: dict[str, Budget]) -> None:

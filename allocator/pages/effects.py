@@ -13,12 +13,12 @@ from budgets.shares import TreeNode, Vector
 from ledger import reports
 from ledger.kept import kept_in, step
 from ledger.reports import Figures
+from ledger.share_changes import Trees, due_by_shares
 
 DAY = 86_400
 DEEPEST = 3
 Status = Period.Status
 SURE = (Status.APPROVED, Status.PROPOSED, Status.DRAFT)  # of periods ahead, the surest first
-Trees = Mapping[int | None, Mapping[int, TreeNode]]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,11 @@ class Worth:
 
     def of(self, share: Fraction) -> int:
         """Return what a share of it is worth in milli-GPU-seconds, rounded down."""
-        return int(share * self.whole_gpu_seconds * self.capacity.rate_per_mille)
+        return int(share * self.whole_mgpus)
+
+    @property
+    def whole_mgpus(self) -> Fraction:
+        return self.whole_gpu_seconds * self.capacity.rate_per_mille
 
 
 @dataclass(frozen=True)
@@ -164,6 +168,8 @@ class _Moves:
     ) -> None:
         self.known, self.before, self.after, self.figures = known, before, after, figures
         self.kept, self.ahead = kept, ahead
+        wholes = {one.capacity.pool_id: one.whole_mgpus for one in known}
+        self.due = due_by_shares(before, after, wholes)
 
     def effect(self, node: TreeNode, depth: int, rates: Mapping[int, int]) -> Effect:
         pk = node.budget.pk
@@ -202,7 +208,9 @@ class _Moves:
         return max(0, _burned(mine) - mine.granted_mgpus - self._due(pk))
 
     def _due(self, pk: int) -> int:
-        return self._entitled(self.after, pk) - self._entitled(self.before, pk)
+        if self.ahead:  # each is granted by itself then, rounded down
+            return self._entitled(self.after, pk) - self._entitled(self.before, pk)
+        return self.due.get(pk, 0)
 
     def _change(self, pk: int) -> int:
         due = self._due(pk)
