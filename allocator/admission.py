@@ -13,6 +13,7 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 
 from allocator import requests
+from allocator.core.contract import default_minimum_runtime
 from budgets.models import Budget
 from clusters.connectors import connector_for
 from clusters.models import Node, Pool
@@ -246,4 +247,4 @@ def minimum_runtime(spec: JobSpec, p50_s: int) -> int:
     if spec.minimum_runtime_s is not None:
         return spec.minimum_runtime_s
     default = settings.DEFAULT_MINIMUM_RUNTIME_MINUTES * 60
-    return min(p50_s, default, spec.time_limit_s or default)
+    return default_minimum_runtime(p50_s, default, spec.time_limit_s)

@@ -14,6 +14,7 @@ from django.db import transaction
 from django.db.models import F
 
 from allocator import outlooks, timesteps
+from allocator.core.contract import starts_now, stops_now
 from allocator.core.plan import Assignment, Preemption, Result
 from allocator.models import AllocatorState, Cycle
 from allocator.snapshot import Excluded, Snapshot, name_of
@@ -65,11 +66,11 @@ class _Commit:
 
     def write(self, refused: dict[int, ledger.HoldResult]) -> None:
         self.cycle.save()  # first: the stories of what it stops name it
-        now = {a.job: a for a in self.result.plan.assignments if a.start == 0}
-        self._lock_jobs(now)
-        self.cycle.preemptions = sum(self._preempt(run) for run in self._victims(now))
+        starting = starts_now(self.result.plan, self.taken.runs)
+        self._lock_jobs(one.job for one in starting)
+        self.cycle.preemptions = sum(self._preempt(run) for run in self._victims())
         self.cycle.stops = self.cycle.preemptions
-        started = self._start_all([one for name, one in now.items() if name not in self.taken.runs])
+        started = self._start_all(starting)
         services = [name for name in self.result.plan.realtime if self._serve(name)]
         self.cycle.starts = len(started) + len(services)
         settled = {*started, *services, *(name_of(one.job.pk) for one in self.taken.excluded)}
@@ -86,9 +87,10 @@ class _Commit:
         )
         self._claim()
 
-    def _lock_jobs(self, now: Iterable[str]) -> None:
+    def _lock_jobs(self, starting: Iterable[str]) -> None:
         """Take the rows of all that may start before the ledger's lock, as a cancellation does."""
-        names = [name for name in (*now, *self.result.plan.realtime) if name not in self.taken.runs]
+        services = [name for name in self.result.plan.realtime if name not in self.taken.runs]
+        names = [*starting, *services]
         jobs = Job.objects.filter(pk__in=[self.taken.jobs[name].pk for name in names])
         list(jobs.select_for_update(no_key=True).order_by("pk").values_list("pk"))
 
@@ -98,11 +100,11 @@ class _Commit:
         if not claimed.update(version=F("version") + 1):
             raise _Stale
 
-    def _victims(self, now: dict[str, Assignment]) -> Iterable[str]:
+    def _victims(self) -> Iterable[str]:
         """Interruptible runs that the plan does not go on with."""
-        for name, run in self.taken.runs.items():
+        for name in stops_now(self.result.plan, self.taken.runs):
             batch = not self.taken.jobs[name].is_realtime
-            if batch and run.state == Run.State.RUNNING and name not in now:
+            if batch and self.taken.runs[name].state == Run.State.RUNNING:
                 yield name
 
     def _preempt(self, name: str) -> bool:

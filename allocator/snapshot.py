@@ -14,18 +14,17 @@ from django.conf import settings
 from django.db.models import Q
 
 from allocator import calls, entitlements, refusals, timesteps
+from allocator.core import contract
 from allocator.core import problem as core
+from allocator.core.weights import gpu_seconds, time_decay, urgencies, weight
 from allocator.draining import Draining
 from allocator.models import Cycle
-from allocator.weights import urgency_factors, weight
 from budgets import shares
 from clusters import services as clusters
 from clusters.models import Node
-from workloads.demand import demand_over, remaining_s
+from workloads.demand import demand_over, done_s
 from workloads.models import Job, Run
 from workloads.preemptions import stopped_lately
-
-DECAY_PER_HOUR = 0.97
 
 
 @dataclass(frozen=True)
@@ -100,6 +99,8 @@ class _Builder:
         self.at = at
         self.origin = timesteps.floor(at)
         self.step = timesteps.step()
+        self.step_s = int(self.step.total_seconds())
+        self.into_s = -((self.origin - at) // timedelta(seconds=1))
         self.horizon: int = settings.HORIZON_TIMESTEPS
         committed = Cycle.objects.filter(at__gte=self.origin, status=Cycle.Status.COMMITTED)
         self.settled = committed.exists()
@@ -165,12 +166,15 @@ class _Builder:
         plannable = [job for job in self.queued if self._may_start(job)]
         known = {job.pk: job for job in [*self.live, *plannable]}
         factors = entitlements.factors(budgets)
-        urgent = urgency_factors(known.values())
+        urgent = urgencies(
+            (job.budget_id, job.urgency, gpu_seconds(job.gpus, job.estimate_p50_s))
+            for job in known.values()
+        )
         jobs = []
         for job in known.values():
             value = weight(
                 factor=factors.get(job.budget.path),
-                urgency=urgent[job.pk],
+                urgency=urgent.factor(job.budget_id, job.urgency),
                 funded=job.funded or job.is_realtime,
             )
             jobs.append(self._job(job, value))
@@ -179,7 +183,7 @@ class _Builder:
             family="cycle",
             horizon=self.horizon,
             timestep_minutes=settings.TIMESTEP_MINUTES,
-            time_decay=DECAY_PER_HOUR ** (settings.TIMESTEP_MINUTES / 60),
+            time_decay=time_decay(settings.TIMESTEP_MINUTES),
             overrun=True,
             nodes=tuple(core.Node(n.name, n.gpus, n.pool.slug) for n in self.nodes),
             jobs=tuple(jobs),
@@ -252,8 +256,13 @@ class _Builder:
 
     def _batch(self, job: Job, value: float) -> core.BatchJob:
         run = self.runs.get(job.pk)
-        left = remaining_s(job, run, at=self.at, timestep=self.step)
-        duration = max(1, timesteps.ceil_steps(self.at - self.origin + timedelta(seconds=left)))
+        left = contract.remaining_s(
+            done_s(job, run, at=self.at),
+            (job.estimate_p50_s, job.estimate_p90_s),
+            job.time_limit_s,
+            self.step_s,
+        )
+        duration = contract.planned_duration(into_s=self.into_s, left_s=left, step_s=self.step_s)
         return core.BatchJob(
             name=name_of(job.pk),
             kind=core.Kind(job.kind),
@@ -274,8 +283,12 @@ class _Builder:
         """
         if not job.resumable:
             return None
-        protected = timedelta(seconds=job.minimum_runtime_s if job.funded else 0)
-        return min(duration, max(1, timesteps.ceil_steps(self.at - self.origin + protected)))
+        return contract.planned_minimum(
+            into_s=self.into_s,
+            protected_s=job.minimum_runtime_s if job.funded else 0,
+            duration=duration,
+            step_s=self.step_s,
+        )
 
     def _running(self, run: Run, remaining: int) -> core.Running:
         rows = self._rows(run)

@@ -1,4 +1,4 @@
-"""What is still asked for: a service's demand from its profile, a job's remaining work."""
+"""What is asked for and done: a service's demand from its profile, a job's work so far."""
 
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -36,18 +36,9 @@ def demand_over(
     )
 
 
-def remaining_s(job: Job, run: Run | None, *, at: datetime, timestep: timedelta) -> int:
-    """Seconds of work that a job is expected to have left.
-
-    The likely duration; once it has run longer, the long one (p90); beyond that, as much again
-    as one timestep: an overrunning job is never planned as gone.
-    """
+def done_s(job: Job, run: Run | None, *, at: datetime) -> int:
+    """Seconds of work that a job has done: what earlier runs kept, and its present one."""
     done = job.progress_s
     if run is not None and run.started_at is not None:
         done += int((at - run.started_at).total_seconds())
-    limit = job.time_limit_s
-    for expected in (job.estimate_p50_s, job.estimate_p90_s):
-        whole = expected if limit is None else min(expected, limit)
-        if done < whole:
-            return whole - done
-    return int(timestep.total_seconds())
+    return done
