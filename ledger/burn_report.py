@@ -1,7 +1,7 @@
 """The burn report: one line per child of a budget, and a total that is their sum."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -10,19 +10,11 @@ from budgets import plans
 from budgets.models import Budget, Period
 from budgets.names import Names
 from ledger import period_end
-from ledger.burn import (
-    Spent,
-    pace,
-    per_day,
-    rate_window,
-    runway_days,
-    settled_between,
-    settled_in,
-    whole_periods,
-)
+from ledger.burn import pace, per_day, rate_window, runway_days
 from ledger.figures import closed_until
 from ledger.instants import LedgerError, from_seconds, iso, span, to_seconds, whole
 from ledger.membership import Membership
+from ledger.spent import Settled, Spent, settled_between, settled_in, whole_periods
 from ledger.standing import Figures, figures
 
 SECOND = timedelta(seconds=1)
@@ -175,6 +167,9 @@ def report_period(start: datetime, end: datetime) -> Period:
     return period
 
 
+Pieces = list[tuple[int, Spent]]  # by row
+
+
 class _Report:
     """Sorts every sum into the row of the child, or leaf, it stood under at the time."""
 
@@ -201,6 +196,7 @@ class _Report:
         self.rate: dict[int, int] = defaultdict(int)
         self.ranges: dict[int, period_end.Range | None] = {}
         self.range: period_end.Range | None = None
+        self.of_periods: dict[tuple[int, ...], Pieces] = {}
 
     def name(self, budget: Budget) -> str:
         """Return what a budget was called at the interval's end, as far as that has come."""
@@ -236,11 +232,20 @@ class _Report:
         every = [(0, at, amount) for _, at, amount in spent]
         self.range = period_end.ranges(view=view, settled=whole, spent=every)[0]
 
-    def _pieces(self, start: datetime, end: datetime) -> list[tuple[int, Spent]]:
-        periods = whole_periods(start, end, self.now)
+    def _pieces(self, start: datetime, end: datetime) -> Pieces:
+        """Return what was spent by row. Of whole periods once: many reports are about one."""
+        periods = whole_periods(start, end, self.now) or []
+        asked = tuple(one.pk for one in periods)
+        if asked and asked in self.of_periods:
+            return self.of_periods[asked]
         found = settled_in(periods, tree=self.tree, below=self.budget) if periods else None
         if found is None:
             found = settled_between(start, end, tree=self.tree, below=self.budget)
+            return self._by_row(found)
+        self.of_periods[asked] = self._by_row(found)
+        return self.of_periods[asked]
+
+    def _by_row(self, found: Iterable[Settled]) -> Pieces:
         return [(self._row_of(piece.budget_id, piece.start), piece.spent) for piece in found]
 
     def _row_of(self, budget_id: int, seconds: int) -> int:

@@ -10,11 +10,11 @@ from itertools import groupby
 from budgets import periods
 from budgets.core.plans import Curve
 from budgets.models import Budget, Period
-from ledger.burn import settled_by_time
 from ledger.figures import GRANTED
 from ledger.instants import from_seconds, to_seconds
 from ledger.membership import Membership
 from ledger.models import Entry
+from ledger.spent import settled_by_time
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,13 @@ from budgets.models import Budget, Checkpoint, Exemption, Period
 from budgets.plans import Plans
 from budgets.shares import TreeNode
 from ledger.awards import awards
-from ledger.burn import per_day, rate_window, settled_between
+from ledger.burn import per_day, rate_window
 from ledger.divided import sources
 from ledger.figures import GRANTED, Accounts, accounts
 from ledger.instants import to_seconds, whole
 from ledger.membership import Membership
 from ledger.models import Entry
+from ledger.spent import settled_between
 
 DAY = 86_400
 

@@ -19,10 +19,11 @@ from math import isqrt
 
 from budgets.models import Budget, Period
 from budgets.periods import elapsed
-from ledger.burn import DAY, settled_by_day
+from ledger.burn import DAY
 from ledger.figures import closed_until
 from ledger.instants import to_seconds
 from ledger.membership import Membership
+from ledger.spent import settled_by_day
 
 FIRST_SHOWN = Fraction(1, 20)  # of the period: until then a single job decides
 LEAST_DAYS, MOST_DAYS, WEEK = 3, 28, 7

@@ -12,12 +12,12 @@ from django.contrib.auth.models import User
 from django.db.models import Count, Q, QuerySet, Sum
 
 from budgets.models import Budget, Period
-from ledger.burn import cut, whole_periods
 from ledger.figures import SETTLES
 from ledger.instants import from_seconds, span, to_seconds, whole
 from ledger.membership import Membership
 from ledger.models import ClosedTimestep, Entry, JobRollup
 from ledger.rankings import SIGNED, dearest_jobs
+from ledger.spent import cut, whole_periods
 from ledger.stretches import CORRECTIONS, LONGEST_TIMESTEP
 from workloads.models import Job
 

@@ -12,6 +12,7 @@ from operator import or_
 from typing import Any, NamedTuple
 
 from django.db.models import Case, F, IntegerField, Q, QuerySet, Sum, Value, When
+from django.db.models.functions import Cast
 
 from budgets.models import Period
 from ledger.instants import from_seconds
@@ -39,11 +40,19 @@ class Cover:
     edges: list[Span] = field(default_factory=list)
 
     def rollups(self) -> Iterator[QuerySet[Rollup]]:
-        """Yield the sums of the whole stretches: one query, or a few for hundreds of spans."""
-        spans = [(size, *span) for size, spans in self.whole.items() for span in spans]
-        for batch in _batches(spans):
-            ranges = (Q(size=size, since__gte=low, since__lt=high) for size, low, high in batch)
-            yield Rollup.objects.filter(reduce(or_, ranges)).order_by()
+        """Yield the sums of the whole stretches, size by size."""
+        for _, sums in self.by_size():
+            yield sums
+
+    def by_size(self) -> Iterator[tuple[int, QuerySet[Rollup]]]:
+        """Yield the sums with their size: a query each, or a few for hundreds of spans.
+
+        All of one size, so that a database reads them in the order of its index.
+        """
+        for size, spans in self.whole.items():
+            for batch in _batches(spans):
+                ranges = reduce(or_, (Q(since__gte=low, since__lt=high) for low, high in batch))
+                yield size, Rollup.objects.filter(ranges, size=size).order_by()
 
     def entries(self) -> Iterator[QuerySet[Entry]]:
         """Yield what settles at the edges: charges that overlap them, corrections inside them."""
@@ -153,10 +162,12 @@ def period_sums(period: Period, tree: Membership) -> Iterator[PeriodSum]:
     """Yield all of a period's sums. One query where no budget ever moved, else a few."""
     moved = tree.wanderers() if tree.moves else set()
     totals = Rollup.objects.filter(size=Size.PERIOD, since=0, period=period).order_by()
-    rows = totals.values_list(*GROUP).annotate(**amounts(Rollup))
-    for budget_id, kind, *rest in rows:
+    # As a number, which needs no converting row by row.
+    paid = totals.annotate(paid=Cast("funded", IntegerField()))
+    rows = paid.values_list("budget_id", "kind", "paid").annotate(**amounts(Rollup))
+    for budget_id, kind, funded, *values in rows:
         if budget_id not in moved or kind not in (Kind.CHARGE, *CORRECTIONS):
-            yield PeriodSum(budget_id, kind, rest[0], 0, *rest[1:])
+            yield PeriodSum(budget_id, kind, bool(funded), 0, *values)
     if moved:
         yield from _sums_of_the_moved(period, tree, moved)
 

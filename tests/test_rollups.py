@@ -15,7 +15,6 @@ from django.db.models import F
 
 from budgets.models import Period
 from ledger import figures, reports, rollups, services
-from ledger.burn import settled_between
 from ledger.entries import write
 from ledger.instants import to_seconds
 from ledger.job_sums import settled_by_job
@@ -23,6 +22,7 @@ from ledger.membership import Membership
 from ledger.models import ClosedTimestep, Entry, JobRollup, Rollup
 from ledger.rankings import dearest_jobs
 from ledger.rollup_checks import wrong_sums
+from ledger.spent import settled_between
 from ledger.stretches import cover
 from tests import ledger_by_hand as by_hand
 from tests.factories import T0, TIMESTEP, make_job, make_period, someone

@@ -18,6 +18,7 @@ from budgets.plans import Plans
 from ledger import burn, reports
 from ledger.membership import Membership
 from ledger.reports import Figures
+from ledger.spent import settled_between
 
 HIGH_PACE, LOW_PACE = Decimal("1.10"), Decimal("0.90")
 SHORT = timedelta(days=7)  # a runway that ends so long before the period is too short
@@ -94,7 +95,7 @@ def daily_rates(period: Period, now: datetime, tree: Membership | None = None) -
         return {}
     tree = tree or Membership.load()
     spent: dict[int, int] = defaultdict(int)
-    for piece in burn.settled_between(*window, tree=tree):
+    for piece in settled_between(*window, tree=tree):
         for node in tree.chain(piece.budget_id, piece.start):
             spent[node] += piece.spent.settled_mgpus
     return {pk: burn.per_day(amount, window) for pk, amount in spent.items()}

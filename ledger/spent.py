@@ -1,0 +1,290 @@
+"""What was settled in an interval, and on what: read from sums, and at the edges from entries.
+
+Whatever is asked for, parts add up to the whole, to the last unit.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from django.db.models import Case, F, Max, Min, Q, QuerySet, Sum, When
+from django.db.models.expressions import Combinable
+
+from budgets.models import Budget, Period
+from ledger.figures import SETTLES, closed_until, segment_bounds
+from ledger.instants import from_seconds, local_day, to_seconds
+from ledger.membership import Membership
+from ledger.models import Entry, Rollup
+from ledger.segments import IN_FORCE
+from ledger.stretches import CORRECTIONS, PARKED_COST, Cover, by_epoch, cover, standing_below
+from workloads.models import Job
+
+Kind = Entry.Kind
+HOUR, DAY = 3600, 24 * 3600
+CHARGED, PAID = Q(kind=Kind.CHARGE), Q(kind=Kind.CHARGE, funded=True)
+SERVED = Q(is_realtime=True)
+SIGNED = {kind: F("amount_mgpus") * sign for kind, sign in SETTLES.items()}
+BUSY_COST = F("amount_mgpus") - F("parked_mgpus")
+BUSY_TIME = F("gpu_seconds") - F("parked_gpu_seconds")
+
+
+@dataclass(slots=True)
+class Spent:
+    """Settled milli-GPU-seconds, and GPU-seconds of four kinds that exclude each other.
+
+    Funded and busy; funded and parked (real time too); funded real time; unfunded. What is settled
+    was spent on the first three, the unfunded being free, or is a correction: refunds (below 0)
+    and adjustments, which carry no time.
+    """
+
+    settled_mgpus: int = 0
+    parked_mgpus: int = 0
+    realtime_mgpus: int = 0
+    corrected_mgpus: int = 0
+    busy_gpu_seconds: int = 0
+    parked_gpu_seconds: int = 0
+    realtime_gpu_seconds: int = 0
+    unfunded_gpu_seconds: int = 0
+
+    @property
+    def busy_mgpus(self) -> int:
+        return self.settled_mgpus - self.parked_mgpus - self.realtime_mgpus - self.corrected_mgpus
+
+    def add(self, other: "Spent") -> None:
+        self.settled_mgpus += other.settled_mgpus
+        self.parked_mgpus += other.parked_mgpus
+        self.realtime_mgpus += other.realtime_mgpus
+        self.corrected_mgpus += other.corrected_mgpus
+        self.busy_gpu_seconds += other.busy_gpu_seconds
+        self.parked_gpu_seconds += other.parked_gpu_seconds
+        self.realtime_gpu_seconds += other.realtime_gpu_seconds
+        self.unfunded_gpu_seconds += other.unfunded_gpu_seconds
+
+
+class Settled(NamedTuple):
+    """What was spent in [start, end), in seconds since 1970, by jobs of one budget."""
+
+    budget_id: int
+    start: int
+    end: int
+    spent: Spent
+
+
+def whole_periods(start: datetime, end: datetime, now: datetime) -> list[Period] | None:
+    """Return the periods that the interval holds all entries of, if it holds no part of another."""
+    known = max(now, closed_until() or now)
+    there = Period.objects.filter(starts_at__lt=end, ends_at__gt=start, status__in=IN_FORCE)
+    periods = list(there)
+    if any(start > one.starts_at or end < min(one.ends_at, known) for one in periods):
+        return None
+    # What was corrected in this very second, or by a clock ahead, comes after the interval.
+    later = Entry.objects.filter(kind__in=CORRECTIONS, at__gte=end, period__in=periods)
+    return None if later.exists() else periods
+
+
+def settled_in(
+    periods: Iterable[Period], *, tree: Membership, below: Budget
+) -> list[Settled] | None:
+    """Return what each budget settled in whole periods, at no instant; None if any ever moved."""
+    if tree.moves:
+        return None
+    rollups, _ = standing_below(tree, below.pk, (0, 1))
+    totals = Rollup.objects.filter(rollups, size=Rollup.Size.PERIOD, since=0, period__in=periods)
+    rows = totals.filter(kind__in=SETTLES).order_by()
+    return [_settled(pk, 0, *sums) for pk, *sums in _summed(rows, "budget_id")]
+
+
+def settled_between(
+    start: datetime, end: datetime, *, tree: Membership, below: Budget | None = None
+) -> list[Settled]:
+    """Return what each budget settled in [start, end), apart for each place it had.
+
+    ``below``: only what stood under that budget at the time, it included.
+    """
+    low, high = to_seconds(start), to_seconds(end)
+    found = cover([low, *tree.moves_between(low, high), high])
+    rollups, entries = standing_below(tree, below.pk, (low, high)) if below else (Q(), Q())
+    pieces: list[Settled] = []
+    for sums in found.rollups():
+        rows = by_epoch(sums.filter(rollups), tree.moves)
+        for budget_id, _, *sums_of in _summed(rows, "budget_id", "epoch"):
+            pieces.append(_settled(budget_id, 0, *sums_of))
+    edges = _at_edges(found, tree, entries, [low, high], by=())
+    return pieces + [one for one in edges if below is None or _is_below(tree, one, below)]
+
+
+def settled_by_time(
+    borders: Sequence[int], *, tree: Membership, below: Budget, zone: tzinfo | None = None
+) -> list[Settled]:
+    """Return what a budget and all below it settled, in pieces that cross no border.
+
+    From the first to the last border (sorted seconds since 1970). Pieces are of any budget: what
+    was settled in the same hour, day or week is one. ``zone``: borders are its midnights.
+    """
+    low, high = borders[0], borders[-1]
+    days = _local_days(borders, zone) if zone else set()
+    found = cover(sorted({*borders, *tree.moves_between(low, high)}), days)
+    rollups, entries = standing_below(tree, below.pk, (low, high))
+    pieces: list[Settled] = []
+    for size, sums in found.by_size():
+        for _, *sums_of in _summed(sums.filter(rollups), "since"):
+            pieces.append(_settled(below.pk, size, *sums_of))
+    edges = _at_edges(found, tree, entries, borders, by=("timestep",))
+    return pieces + [one for one in edges if _is_below(tree, one, below)]
+
+
+def settled_by_day(
+    first: int, last: int, *, tree: Membership, below: Budget
+) -> Iterator[tuple[int, int, int]]:
+    """Yield what each budget settled as (budget id, an instant of the day, milli-GPU-seconds).
+
+    From one midnight of UTC to another (seconds since 1970); a budget's day may come in parts.
+    """
+    marks = {*range(first, last + 1, DAY), *tree.moves_between(first, last)}
+    found = cover(sorted(marks))
+    rollups, entries = standing_below(tree, below.pk, (first, last))
+    for sums in found.rollups():
+        rows = sums.filter(rollups).values_list("budget_id", "since")
+        yield from rows.annotate(total=_signed())
+    for piece in _at_edges(found, tree, entries, sorted(marks), by=("timestep",)):
+        if _is_below(tree, piece, below):
+            yield piece.budget_id, piece.start, piece.spent.settled_mgpus
+
+
+def _local_days(borders: Sequence[int], zone: tzinfo) -> set[tuple[int, int]]:
+    """Return the days that there are sums of: of a zone that all periods have at the time."""
+    start, end = from_seconds(borders[0]), from_seconds(borders[-1])
+    there = Period.objects.filter(starts_at__lt=end, ends_at__gt=start, status__in=IN_FORCE)
+    there = there.order_by()
+    if set(there.values_list("time_zone", flat=True).distinct()) != {str(zone)}:
+        return set()
+    days = {(a, b) for a, b in pairwise(borders) if not (a % HOUR or b % HOUR)}
+    return {(a, b) for a, b in days if local_day(b - 1, zone) == a and local_day(b, zone) == b}
+
+
+def _summed(rows: QuerySet[Any], *by: str) -> QuerySet[Any, tuple[Any, ...]]:
+    """Return sums of rollups in groups: what they are ``by``, then as ``_settled`` takes them.
+
+    One row a group, and nothing in it that a database has to convert: hundreds of budgets in
+    hundreds of days are read by each report.
+    """
+    return rows.values_list(*by).annotate(
+        first=Min("since"),
+        spent_settled=_signed(),
+        spent_parked=_sum("parked_mgpus", PAID),
+        spent_realtime=_sum(BUSY_COST, PAID & SERVED),
+        spent_corrected=_signed(*CORRECTIONS),
+        time_busy=_sum(BUSY_TIME, PAID & ~SERVED),
+        time_parked=_sum("parked_gpu_seconds", PAID),
+        time_realtime=_sum(BUSY_TIME, PAID & SERVED),
+        time_unfunded=_sum("gpu_seconds", CHARGED & Q(funded=False)),
+    )
+
+
+def _sum(what: str | Combinable, where: Q) -> Sum:
+    return Sum(what, filter=where, default=0)
+
+
+def _signed(*kinds: str) -> Sum:
+    """Return the sum of what entries of some kinds (none: all that do) add to what is settled."""
+    cases = (When(kind=kind, then=SIGNED[Kind(kind)]) for kind in kinds or SIGNED)
+    return Sum(Case(*cases, default=0))
+
+
+def _settled(budget_id: int, size: int, first: int, *sums: int) -> Settled:
+    return Settled(budget_id, first, first + size, Spent(*sums))
+
+
+def _at_edges(
+    found: Cover, tree: Membership, only: Q, borders: Sequence[int], *, by: Sequence[str]
+) -> Iterator[Settled]:
+    """Yield what entries at the edges settled inside the borders; charges also ``by`` timestep."""
+    for charges in found.charges():
+        yield from _charged(by_epoch(charges.filter(only), tree.moves), by, borders)
+    for corrections in found.corrections():
+        for entry in corrections.filter(only):
+            at = to_seconds(entry.at)
+            yield Settled(entry.budget_id, at, at, _corrected(entry.kind, entry.amount_mgpus))
+
+
+def _charged(
+    charges: QuerySet[Any], by: Sequence[str], borders: Sequence[int]
+) -> Iterator[Settled]:
+    start, end = from_seconds(borders[0]), from_seconds(borders[-1])
+    inside = Q(at__gte=start, until__lte=end)
+    crossing = ~inside
+    for row in _grouped(charges.filter(inside), ["budget_id", "epoch", "funded", "job__kind", *by]):
+        piece = _piece(row)
+        if by and _crosses(piece, borders):
+            crossing |= Q(budget_id=piece.budget_id, timestep=row["timestep"])
+        else:
+            yield piece
+    for charge in charges.filter(crossing).select_related("job"):
+        yield from cut(charge, borders)
+
+
+def _grouped(entries: QuerySet[Any], by: Sequence[str]) -> QuerySet[Any, dict[str, Any]]:
+    return entries.values(*by).annotate(
+        first=Min("at"),
+        last=Max("until"),
+        amount=Sum("amount_mgpus"),
+        held=Sum("gpu_seconds"),
+        parked=Sum("parked_gpu_seconds"),
+        idle=Sum(PARKED_COST, filter=Q(funded=True, gpu_seconds__gt=0), default=0),
+    )
+
+
+def _piece(row: dict[str, Any]) -> Settled:
+    amounts = (row["amount"], row["idle"], row["held"], row["parked"])
+    spent = _spent(row["funded"], row["job__kind"] == Job.Kind.REALTIME, *amounts)
+    return Settled(row["budget_id"], to_seconds(row["first"]), to_seconds(row["last"]), spent)
+
+
+def _spent(
+    funded: bool, is_realtime: bool, amount: int, parked_mgpus: int, held: int, parked: int
+) -> Spent:
+    """Sort what charges cost and held; ``parked_mgpus`` is what the parked part cost."""
+    if not funded:
+        return Spent(unfunded_gpu_seconds=held)
+    spent = Spent(amount, parked_mgpus, parked_gpu_seconds=parked)
+    if is_realtime:
+        spent.realtime_mgpus, spent.realtime_gpu_seconds = amount - parked_mgpus, held - parked
+    else:
+        spent.busy_gpu_seconds = held - parked
+    return spent
+
+
+def _corrected(kind: str, amount: int) -> Spent:
+    settled = SETTLES[Kind(kind)] * amount
+    return Spent(settled, corrected_mgpus=settled)
+
+
+def _crosses(piece: Settled, borders: Sequence[int]) -> bool:
+    return bisect_right(borders, piece.start) != bisect_right(borders, piece.end - 1)
+
+
+def cut(charge: Entry, borders: Sequence[int]) -> list[Settled]:
+    """Split one charge at the borders, by whole seconds; the pieces add up to what is inside."""
+    start, end = segment_bounds(charge)
+    marks = [max(start, borders[0])]
+    marks += [border for border in borders if marks[0] < border < end]
+    marks += [min(end, borders[-1])] if marks[-1] < min(end, borders[-1]) else []
+    is_realtime = charge.job is not None and charge.job.kind == Job.Kind.REALTIME
+    rate = charge.amount_mgpus // charge.gpu_seconds if charge.gpu_seconds else 0
+
+    def part(total: int, a: int, b: int) -> int:
+        return total * (b - start) // (end - start) - total * (a - start) // (end - start)
+
+    def spent(a: int, b: int) -> Spent:
+        parked = part(charge.parked_gpu_seconds, a, b)
+        amount, held = part(charge.amount_mgpus, a, b), part(charge.gpu_seconds, a, b)
+        return _spent(charge.funded, is_realtime, amount, rate * parked, held, parked)
+
+    return [Settled(charge.budget_id, a, b, spent(a, b)) for a, b in pairwise(marks)]
+
+
+def _is_below(tree: Membership, piece: Settled, budget: Budget) -> bool:
+    return budget.pk in tree.chain(piece.budget_id, piece.start)
