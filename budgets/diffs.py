@@ -153,20 +153,32 @@ def _place(
     )
 
 
+def came_into_force(*, start: datetime, end: datetime) -> list[ChangeSet]:
+    """Return the change sets that came into force after `start`, up to `end`. One query.
+
+    Those that a later version stood in for before their instant never did.
+    """
+    return [one for one, _ in _turns(start, end)]
+
+
+def _turns(start: datetime, end: datetime) -> Iterator[tuple[ChangeSet, int]]:
+    """Yield the sets that came into force, each with the id of the one before it, or 0."""
+    approved = ChangeSet.objects.filter(status=ChangeSet.Status.APPROVED, effective_at__lte=end)
+    related = approved.select_related("parent", "author", "decided_by")
+    in_force: dict[int, ChangeSet] = {}
+    for one in related.order_by("effective_at", "pk"):
+        last = in_force.get(one.parent_id)
+        if last is None or one.version > last.version:
+            in_force[one.parent_id] = one
+            if one.effective_at > start:
+                yield one, last.pk if last else 0
+
+
 class _History:
     """The sets that came into force up to an instant, each with the one before it. Two queries."""
 
     def __init__(self, start: datetime, end: datetime) -> None:
-        approved = ChangeSet.objects.filter(status=ChangeSet.Status.APPROVED)
-        related = approved.filter(effective_at__lte=end).select_related("parent", "author")
-        in_force: dict[int, ChangeSet] = {}
-        self._turns: list[tuple[ChangeSet, int]] = []  # and the id of the one before it, or 0
-        for one in related.order_by("effective_at", "pk"):
-            last = in_force.get(one.parent_id)
-            if last is None or one.version > last.version:
-                in_force[one.parent_id] = one
-                if one.effective_at > start:
-                    self._turns.append((one, last.pk if last else 0))
+        self._turns = list(_turns(start, end))
         wanted = {pk for one, last in self._turns for pk in (one.pk, last)}
         self._rows: dict[tuple[int, int], Row] = {}
         rows = Share.objects.filter(change_set_id__in=wanted).order_by("pk")

@@ -23,6 +23,11 @@ class Called(NamedTuple):
     slug: str
     name: str
 
+    @classmethod
+    def of(cls, budget: Budget) -> "Called":
+        """Return what it is called today."""
+        return cls(budget.slug, budget.name)
+
 
 class Names:
     """The slugs and names that were given up, by budget, each with the instant it ended at."""
@@ -44,7 +49,7 @@ class Names:
         """Return what a budget was called at an instant; at that of a rename it is the new one."""
         rows = self._former.get(budget.pk, [])
         number = bisect_right(rows, at, key=lambda row: row[0])
-        return rows[number][1] if number < len(rows) else Called(budget.slug, budget.name)
+        return rows[number][1] if number < len(rows) else Called.of(budget)
 
     def differs(self, budget: Budget, start: datetime, end: datetime) -> bool:
         """Say whether a budget was called otherwise at the one instant than at the other."""

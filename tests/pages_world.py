@@ -57,8 +57,8 @@ def closed(until: datetime) -> None:
 
 def at(monkeypatch: pytest.MonkeyPatch, instant: datetime) -> None:
     """Let the pages' clock stand at an instant."""
-    pages = ("config.views", "budgets.views", "budgets.views.names", "ledger.views")
-    for module in ("config.shell", *pages):
+    own = ("budgets.views", "budgets.views.diffs", "budgets.views.names")
+    for module in ("config.shell", "config.views", *own, "ledger.views"):
         monkeypatch.setattr(f"{module}.now", lambda: instant)
 
 

@@ -51,6 +51,7 @@ API = "/api/v1/budgets/{path}/"
 DEEDS = (
     *(Deed(A.VIEW, "get", API + what) for what in ("", "burn/", "change-sets/", "roles/")),
     Deed(A.VIEW, "get", "/budgets/{path}"),
+    Deed(A.VIEW, "get", "/budgets/{path}/diff"),
     Deed(A.VIEW, "get", "/api/v1/jobs/{theirs}/"),
     Deed(A.VIEW, "get", "/jobs/{theirs}"),
     Deed(A.SUBMIT, "post", "/api/v1/jobs/", {"name": "x", "kind": "training", "gpus": 1}),
@@ -225,6 +226,8 @@ PAGES = [
     ("get", "budgets/orlo/science/petrel/transfers", SCIENCE),
     ("post", "budgets/orlo/science/petrel/transfers", SCIENCE),
     ("post", "budgets/orlo/science/petrel/transfers/preview", SCIENCE),
+    ("get", "budgets/orlo/science/petrel/diff", PETREL),
+    ("get", "budgets/orlo/science/diff", SCIENCE),
     ("get", "budgets/orlo/science/rename", SCIENCE | {"manager": 404}),
     ("post", "budgets/orlo/science/petrel/rename", SCIENCE),
     ("get", "requests", EVERYONE),

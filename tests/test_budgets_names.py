@@ -145,3 +145,55 @@ def test_a_diff_tells_what_was_renamed(tree: dict[str, Budget]) -> None:
     assert diff(top=top, start=T0 + HOUR, end=T0 + 2 * HOUR) == []
     rename(tree[PETREL], "petrel", T0 + 2 * HOUR)
     assert diff(top=top, start=T0, end=T0 + 2 * HOUR) == []
+
+
+def test_a_name_or_a_slug_alone_is_a_rename_in_a_diff(tree: dict[str, Budget]) -> None:
+    for hour, words in ((1, {"name": "Albatross"}), (2, {"slug": "albatross"})):
+        fresh = Budget.objects.get(pk=tree[PETREL].pk)
+        services.rename_budget(budget=fresh, author=someone(), now=T0 + hour * HOUR, **words)
+        (one,) = diff(top=tree["orlo"], start=T0 + (hour - 1) * HOUR, end=T0 + hour * HOUR)
+        assert one.kinds == (Kind.RENAMED,)
+
+
+def test_a_diff_has_the_paths_of_either_instant(tree: dict[str, Budget]) -> None:
+    """The program is renamed too, before and after the move that is told."""
+    petrel, vision = tree[PETREL], tree["orlo/vision"]
+    rename(tree["orlo/science"], "physics", T0 + HOUR)
+    services.move_budget(
+        budget=Budget.objects.get(pk=petrel.pk), to=Budget.objects.get(pk=vision.pk), share=0,
+        author=someone(), reason="sees", now=T0 + 2 * HOUR,
+    )  # fmt: skip
+    rename(vision, "sight", T0 + 3 * HOUR)
+    rename(petrel, "albatross", T0 + 4 * HOUR)
+
+    def paths(start, end) -> tuple[str, str, str]:
+        found = diff(top=tree["orlo"], start=start, end=end)
+        (one,) = [one for one in found if one.budget.pk == petrel.pk]
+        assert one.before
+        assert one.after
+        return one.before.path, one.after.path, one.after.address
+
+    assert paths(T0, T0 + 2 * HOUR) == (PETREL, "orlo/vision/petrel", "orlo/sight/albatross")
+    late = paths(T0 + HOUR, T0 + 4 * HOUR)
+    assert late == ("orlo/physics/petrel", "orlo/sight/albatross", "orlo/sight/albatross")
+
+
+def test_a_report_itself_is_named_as_at_its_end(tree: dict[str, Budget]) -> None:
+    odd_ledger(tree)
+    rename(tree["orlo/science"], "physics", END, "Physics")
+    words: dict[str, Any] = {"budget": Budget.objects.get(pk=tree["orlo/science"].pk), "start": T0}
+    past = reports.burn_report(**words, end=END, now=END + HOUR)
+    assert (past.name, past.total.name) == ("Science", "Science")
+    later = reports.burn_report(**words, end=END + SECOND, now=END + HOUR)
+    assert (later.name, later.total.name) == ("Physics", "Physics")
+
+
+def test_between_two_renames_names_stay_the_same(tree: dict[str, Budget]) -> None:
+    for number in range(3):
+        rename(tree[PETREL], f"a-{number}", T0 + number * HOUR)
+    names, now = Names.load(), Budget.objects.get(pk=tree[PETREL].pk)
+    told: dict[int, set[str]] = {}
+    for step in range(-1, 13):
+        at = T0 + step * HOUR / 4
+        told.setdefault(names.epoch(at), set()).add(names.at(now, at).slug)
+    assert list(told.values()) == [{"petrel"}, {"a-0"}, {"a-1"}, {"a-2"}]

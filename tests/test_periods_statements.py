@@ -178,6 +178,38 @@ def test_row_29_parent_totals_of_past_periods_do_not_move_after_a_re_parent(
         Budget.objects.get(pk=tree[AUK].pk).delete()
 
 
+def test_a_statement_says_what_budgets_were_called_at_its_period_s_end(
+    tree: dict[str, Budget],
+) -> None:
+    """Renamed in its last second counts, at its end or before it is closed no more."""
+    first = make_period("first", ends_at=BORDER)
+    give(tree[PETREL], 40, first)
+    close(2)
+    for path, slug, at in (
+        ("orlo/science", "physics", BORDER - timedelta(seconds=1)),
+        (PETREL, "albatross", BORDER),
+        ("orlo", "institute", BORDER + HOUR),
+    ):
+        budgets.rename_budget(
+            budget=Budget.objects.get(pk=tree[path].pk), slug=slug, name=slug.title(),
+            author=make_user(), now=at,
+        )  # fmt: skip
+    services.close_period(period=first, at=BORDER + 2 * HOUR)
+    rows = written(Period.objects.get(pk=first.pk))
+    assert {row.budget_id: (path, row.name) for path, row in rows.items()} == {
+        tree[was].pk: (path, name)
+        for was, path, name in (
+            ("orlo", "orlo", "Orlo"),
+            ("orlo/science", "orlo/physics", "Physics"),
+            (PETREL, "orlo/physics/petrel", "Petrel"),
+            (AUK, "orlo/physics/auk", "Auk"),
+            ("orlo/vision", "orlo/vision", "Vision"),
+            (TERN, TERN, "Tern"),
+        )
+    }
+    assert Budget.objects.get(pk=tree[PETREL].pk).path == "institute/physics/albatross"
+
+
 def _totals(period: Period, at: Any) -> dict[int, Any]:
     return dict(reports.figures(period=period, now=at))
 

@@ -240,6 +240,20 @@ def test_of_two_that_had_an_address_the_later_answers(
     assert where(client_of(cast["member"]), PETREL) == NEW  # auk isn't theirs
 
 
+def test_one_that_is_still_there_answers_before_one_that_moved_away(
+    cast: Any, renamed: dict[str, Budget]
+) -> None:
+    rename(renamed[AUK], slug="petrel", now=T0 + 2 * HOUR)
+    services.move_budget(
+        budget=Budget.objects.get(pk=renamed[AUK].pk), to=renamed["orlo/vision"], share=0,
+        author=make.someone(), reason="sees", now=T0 + 3 * HOUR,
+    )  # fmt: skip
+    assert where(client_of(cast["admin"]), PETREL) == NEW
+    rename(renamed[PETREL], slug="kea", now=T0 + 4 * HOUR)
+    assert where(client_of(cast["admin"]), PETREL) == "orlo/science/kea"
+    assert where(client_of(cast["admin"]), AUK) == "orlo/vision/petrel"
+
+
 def test_a_place_that_one_may_not_know_is_not_told_by_an_old_address(
     cast: Any, tree: dict[str, Budget]
 ) -> None:

@@ -7,6 +7,7 @@ from django.contrib.auth.models import User
 from django.db.models import Q
 
 from budgets.models import WHOLE, Budget, ChangeSet, Share
+from budgets.names import Called, Names
 
 Status = ChangeSet.Status
 FAR = 4  # how many times as many sets are looked at for those that move one child
@@ -87,10 +88,13 @@ def history(parent_ids: Iterable[int], *, limit: int, child: Budget | None = Non
     return of_sets(newest)
 
 
-def of_sets(sets: Sequence[ChangeSet]) -> list[Change]:
-    """Return change sets with what each moves from its base. Two queries, if shares are at hand."""
+def of_sets(sets: Sequence[ChangeSet], *, names: Names | None = None) -> list[Change]:
+    """Return change sets with what each moves from its base. Two queries, if shares are at hand.
+
+    With `names`, budgets are called what they were called when the set took effect.
+    """
     bases = _bases(sets)
-    return [_change(one, bases.get((one.parent_id, one.version - 1))) for one in sets]
+    return [_change(one, bases.get((one.parent_id, one.version - 1)), names) for one in sets]
 
 
 def of_child(budget: Budget, *, limit: int) -> list[Change]:
@@ -120,7 +124,7 @@ def _bases(sets: Iterable[ChangeSet]) -> dict[tuple[int, int], ChangeSet]:
     }
 
 
-def _change(change_set: ChangeSet, base: ChangeSet | None) -> Change:
+def _change(change_set: ChangeSet, base: ChangeSet | None, names: Names | None) -> Change:
     after = _by_place(change_set)
     before = _by_place(base) if base else {}
     places = sorted({*before, *after}, key=lambda place: (place[1], place[0]))
@@ -133,7 +137,8 @@ def _change(change_set: ChangeSet, base: ChangeSet | None) -> Change:
         if was != becomes and row is not None:
             pool = (row.pool.name, row.pool.slug) if row.pool else ("", "")
             child = row.budget
-            moves.append(Move(child.pk, child.slug, child.name, was, becomes, *pool))
+            called = names.at(child, change_set.effective_at) if names else Called.of(child)
+            moves.append(Move(child.pk, *called, was, becomes, *pool))
     return Change(change_set, tuple(moves), _rest(before.values()), _rest(after.values()))
 
 

@@ -11,9 +11,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from budgets import diffs, periods
-from budgets.access import Standing, get_budget_or_404, standing
-from budgets.diffs import Difference, Kind, Place
+from budgets import diffs, diffs_shown, periods
+from budgets.access import get_budget_or_404, standing
+from budgets.diffs import Kind
+from budgets.diffs_shown import Shown, ShownPlace
 from config import clock
 from config.fields import Instant, Strict
 
@@ -82,7 +83,7 @@ class Diff(APIView):
         given, now = asked.validated_data, clock.now()
         start, end = given.get("from") or _start(now), given.get("to", now)
         found = diffs.diff(top=budget, start=start, end=end)
-        rows = _shown(found, standing(request.user))
+        rows = _shown(diffs_shown.shown(found, standing(request.user)))
         return Response(DiffOut({"from": start, "to": end, "rows": rows}).data)
 
 
@@ -93,14 +94,13 @@ def _start(now: datetime) -> datetime:
     return period.starts_at
 
 
-def _shown(found: Iterable[Difference], held: Standing) -> list[dict[str, Any]]:
-    """What a person may see of it: of a place that isn't theirs only that there is one."""
+def _shown(found: Iterable[Shown]) -> list[dict[str, Any]]:
     return [
         {
-            "name": _name(one, held),
-            "kinds": one.kinds,
-            "before": _place(one.before, held),
-            "after": _place(one.after, held),
+            "name": one.name,
+            "kinds": one.difference.kinds,
+            "before": _place(one.before),
+            "after": _place(one.after),
             "by": [
                 {
                     "id": made.pk,
@@ -111,28 +111,21 @@ def _shown(found: Iterable[Difference], held: Standing) -> list[dict[str, Any]]:
                     "effective_at": made.effective_at,
                 }
                 for made in one.by
-                if held.sees(made.parent.path)
             ],
         }
         for one in found
     ]
 
 
-def _name(one: Difference, held: Standing) -> str:
-    """Return its last name in a place that the person knows."""
-    places = [place for place in (one.after, one.before) if place and held.knows(place.address)]
-    return places[0].name if places else one.budget.slug
-
-
-def _place(place: Place | None, held: Standing) -> dict[str, Any] | None:
+def _place(place: ShownPlace | None) -> dict[str, Any] | None:
     if place is None:
         return None
-    seen, known = held.sees(place.address), held.knows(place.address)
+    whole = place.whole
     return {
-        "path": place.path if known else None,
-        "name": place.name if known else None,
-        "share_thousandths": place.thousandths if seen else None,
-        "share_overrides": place.overrides if seen else None,
-        "effective_share": place.effective if seen else None,
-        "effective_shares": place.effective_in if seen else None,
+        "path": place.path,
+        "name": place.name,
+        "share_thousandths": whole.thousandths if whole else None,
+        "share_overrides": whole.overrides if whole else None,
+        "effective_share": whole.effective if whole else None,
+        "effective_shares": whole.effective_in if whole else None,
     }
