@@ -5,7 +5,8 @@ and yet leave the schedule as it is, is written as a whole future: for each vect
 scheduled one set, at its own instant, in order.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from budgets.change_sets import approve, write_set
 from budgets.models import Budget, ChangeSet
 from budgets.refusals import Refused
 from budgets.shares import Vector
+from budgets.vectors import check_sums
 
 
 class Step(NamedTuple):
@@ -48,7 +50,7 @@ def write(
     made: list[ChangeSet] = []
     for step in steps:
         base = reads.head(parent)
-        try:
+        with _fits(step, now):
             written = write_set(
                 parent=parent,
                 vector=step.vector,
@@ -59,13 +61,27 @@ def write(
                 effective_at=step.at,
                 now=now,
             )
-        except Refused as refused:
-            if step.at == now:
-                raise
-            raise Refused("until", _scheduled(step.at, refused)) from refused
         made.append(approve(change_set=written, by=author, now=now))
     return made
 
 
-def _scheduled(at: datetime, refused: Refused) -> str:
-    return f"It does not fit what is scheduled for {at:%d %b %Y %H:%M} UTC: {refused.sentence}"
+def check(*, parent: Budget, steps: Iterable[Step], now: datetime) -> None:
+    """Refuse what `write` would refuse of the steps' shares. Writes nothing."""
+    before = reads.vector_of(reads.head(parent))
+    for step in steps:
+        with _fits(step, now):
+            check_sums(parent, step.vector, before=before)
+        before = step.vector
+
+
+@contextmanager
+def _fits(step: Step, now: datetime) -> Iterator[None]:
+    """Say of shares that are refused when they are scheduled for."""
+    try:
+        yield
+    except Refused as refused:
+        if step.at == now:
+            raise
+        when = f"{step.at:%d %b %Y %H:%M}"
+        said = f"It does not fit what is scheduled for {when} UTC: {refused.sentence}"
+        raise Refused("until", said) from refused

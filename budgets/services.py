@@ -8,6 +8,7 @@ from budgets.change_sets import (
     propose,
     set_shares,
 )
+from budgets.foreseeing import TreeChange, foresee_archive, foresee_move, foresee_reactivation
 from budgets.refusals import Refused, StaleBase, percent
 from budgets.roles import give_role, take_role
 from budgets.structure import (
@@ -25,6 +26,7 @@ __all__ = [
     "RESERVED",
     "Refused",
     "StaleBase",
+    "TreeChange",
     "approve",
     "archive_budget",
     "checked_vector",
@@ -33,6 +35,9 @@ __all__ = [
     "create_organisation",
     "decline",
     "draft_change_set",
+    "foresee_archive",
+    "foresee_move",
+    "foresee_reactivation",
     "give_role",
     "move_budget",
     "percent",

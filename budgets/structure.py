@@ -89,19 +89,11 @@ def archive_budget(
 
     Refused while anything in it waits or runs.
     """
-    parent = _parent_of(budget, "archived")
+    parent = parent_of(budget, "archived")
     with transaction.atomic():
         rows = locked_all([parent.pk, budget.pk])
         parent, budget = rows[parent.pk], rows[budget.pk]
-        _check_below(parent, budget)
-        if budget.archived_at is not None:
-            raise Refused("budget", f"{budget.path} is archived already.")
-        live = _subtree(budget).filter(jobs__isnull=False, jobs__ended_at__isnull=True)
-        if count := live.count():
-            raise Refused(
-                "budget",
-                f"{count} jobs of {budget.path} wait or run: cancel them or let them end first.",
-            )
+        check_archive(parent, budget)
         budget.archived_at = now
         budget.save(update_fields=["archived_at"])
         _change(parent, author, reason, now, siblings, removing=budget)
@@ -118,15 +110,11 @@ def reactivate_budget(
     siblings: Mapping[Budget, int] | None = None,
 ) -> Budget:
     """Put an archived budget back below its parent with a share; what was below it comes back."""
-    parent = _parent_of(budget, "re-activated")
+    parent = parent_of(budget, "re-activated")
     with transaction.atomic():
         rows = locked_all([parent.pk, budget.pk])
         parent, budget = rows[parent.pk], rows[budget.pk]
-        _check_below(parent, budget)
-        if budget.archived_at is None:
-            raise Refused("budget", f"{budget.path} is not archived.")
-        _check_active(parent)
-        _check_undivided(parent)
+        check_reactivation(parent, budget)
         budget.archived_at = None
         budget.save(update_fields=["archived_at"])
         _change(parent, author, reason, now, siblings, adding={budget: share})
@@ -148,18 +136,11 @@ def move_budget(
     Two change sets, one of either parent, effective at `now`. `siblings` are the shares of the
     new parent's other children; those of the old parent's stay as they are.
     """
-    source = _parent_of(budget, "moved")
+    source = parent_of(budget, "moved")
     with transaction.atomic():
         rows = _locked_subtree(budget, source, to)
         source, to, budget = rows[source.pk], rows[to.pk], rows[budget.pk]
-        _check_below(source, budget)
-        if budget.archived_at is not None:
-            raise Refused("budget", f"{budget.path} is archived: re-activate it first.")
-        if to == source or to in _subtree(budget):
-            raise Refused("to", f"{budget.path} can't move below {to.path}.")
-        _check_place(to, budget.slug)
-        if to.jobs.exists():
-            raise Refused("to", f"{to.path} has jobs, which belong to leaves: choose another.")
+        check_move(source, to, budget)
         old = budget.path
         Budget.objects.filter(pk=budget.pk).update(parent=to)
         _rewrite_paths(old, f"{to.path}/{budget.slug}")
@@ -228,12 +209,24 @@ def _change(
 
     What is scheduled stays so, each vector with the same change in it.
     """
+    steps = changed_steps(parent, now, siblings, adding=adding, removing=removing)
+    return future.write(parent=parent, steps=steps, reason=reason, author=author, now=now)[0]
+
+
+def changed_steps(
+    parent: Budget,
+    now: datetime,
+    siblings: Mapping[Budget, int] | None,
+    *,
+    adding: Mapping[Budget, int] | None = None,
+    removing: Budget | None = None,
+) -> list[Step]:
+    """Return the parent's vectors from `now` on, less one child or plus one."""
     named = vector_from(siblings or {}, {})
-    steps = [
+    return [
         Step(at, _next(parent, vector, named, adding or {}, removing, at == now))
         for at, vector in future.steps(parent, now=now)
     ]
-    return future.write(parent=parent, steps=steps, reason=reason, author=author, now=now)[0]
 
 
 def _next(
@@ -253,6 +246,41 @@ def _next(
         elif at_once:
             raise Refused("siblings", f"Budget {child} is not an active child of {parent.path}.")
     return vector | vector_from(adding, {})
+
+
+def check_archive(parent: Budget, budget: Budget) -> None:
+    """Refuse to archive what is archived, or has work of any kind."""
+    _check_below(parent, budget)
+    if budget.archived_at is not None:
+        raise Refused("budget", f"{budget.path} is archived already.")
+    live = _subtree(budget).filter(jobs__isnull=False, jobs__ended_at__isnull=True)
+    if count := live.count():
+        raise Refused(
+            "budget",
+            f"{count} jobs of {budget.path} wait or run: cancel them or let them end first.",
+        )
+
+
+def check_reactivation(parent: Budget, budget: Budget) -> None:
+    """Refuse to re-activate what is active, or below what is archived or has jobs."""
+    _check_below(parent, budget)
+    if budget.archived_at is None:
+        raise Refused("budget", f"{budget.path} is not archived.")
+    _check_active(parent)
+    _check_undivided(parent)
+
+
+def check_move(source: Budget, to: Budget, budget: Budget) -> None:
+    """Refuse a move of what is archived, or to where it can't be."""
+    _check_below(source, budget)
+    if budget.archived_at is not None:
+        raise Refused("budget", f"{budget.path} is archived: re-activate it first.")
+    if to == source or to in _subtree(budget):
+        raise Refused("to", f"{budget.path} can't move below {to.path}.")
+    _check_place(to, budget.slug)
+    if to.jobs.exists():
+        raise Refused("to", f"{to.path} has jobs, which belong to leaves: choose another.")
+    _rewritten(budget.path, f"{to.path}/{budget.slug}")
 
 
 def _check_place(parent: Budget, slug: str) -> None:
@@ -303,7 +331,7 @@ def _checked_name(name: str) -> str:
     return name
 
 
-def _parent_of(budget: Budget, verb: str) -> Budget:
+def parent_of(budget: Budget, verb: str) -> Budget:
     if budget.parent is None:
         raise Refused("budget", f"{budget.path} is the root of the tree: it can't be {verb}.")
     return budget.parent
@@ -340,11 +368,15 @@ def _locked_subtree(budget: Budget, *others: Budget) -> dict[int, Budget]:
 
 def _rewrite_paths(old: str, new: str) -> None:
     """Keep the paths of a whole subtree true, in one statement."""
-    if old == new:
-        return
+    if old != new:
+        Budget.objects.bulk_update(_rewritten(old, new), ["path"])
+
+
+def _rewritten(old: str, new: str) -> list[Budget]:
+    """Return a whole subtree with its new paths, unwritten; refuses one that is too long."""
     rows = list(Budget.objects.filter(path=old) | Budget.objects.filter(path__startswith=f"{old}/"))
     for row in rows:
         row.path = new + row.path.removeprefix(old)
         if len(row.path) > PATH_MAX:
             raise Refused("slug", f"{row.path} would be over {PATH_MAX} characters.")
-    Budget.objects.bulk_update(rows, ["path"])
+    return rows

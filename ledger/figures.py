@@ -93,13 +93,15 @@ class Accounts:
                     self.strayed[parent] -= amount
 
 
-def accounts(*, period: Period, at: datetime, jobs: Iterable[int] = ()) -> Accounts:
+def accounts(
+    *, period: Period, at: datetime, jobs: Iterable[int] = (), tree: Membership | None = None
+) -> Accounts:
     """Return a period's amounts at an instant, in a constant number of queries.
 
     What ran since the last closed timestep is in flight; of each hold, only what has not run yet
-    is held, so no second counts twice.
+    is held, so no second counts twice. ``tree``: who stood under whom, or would.
     """
-    tree = Membership.load()
+    tree = tree or Membership.load()
     return accounts_of(period_sums(period, tree), tree, period=period, at=at, jobs=jobs)
 
 

@@ -50,6 +50,19 @@ class Membership:
         moved = [budget for budget, ids in named.items() if len(ids) > 1]
         return cls(parents, _stays(moved) if moved else {})
 
+    def with_moves(self, parents: Mapping[int, int], seconds: int) -> "Membership":
+        """Return what it would be if budgets stood below other parents from an instant on."""
+        moved = dict(self._moved)
+        for budget_id, parent_id in parents.items():
+            old = moved.get(budget_id) or self._only_stay(budget_id)
+            moved[budget_id] = _Stays([*old.since, seconds], [*old.parents, parent_id])
+        return Membership(self._parents, moved)
+
+    def _only_stay(self, budget_id: int) -> _Stays:
+        parent = self._parents[budget_id]
+        assert parent is not None, "the organisation does not move"
+        return _Stays([0], [parent])
+
     def __iter__(self) -> Iterator[int]:
         return iter(self._parents)
 

@@ -42,11 +42,12 @@ from ledger.requests import (
 )
 from ledger.rollups import rebuild as rebuild_rollups
 from ledger.segments import Segment, segments
-from ledger.share_changes import apply_change_set
+from ledger.share_changes import Foreseen, apply_change_set, foresee
 
 __all__ = [
     "Change",
     "Effect",
+    "Foreseen",
     "HoldResult",
     "KeyTaken",
     "Kind",
@@ -66,6 +67,7 @@ __all__ = [
     "decline_request",
     "end_due",
     "entries_by_hand",
+    "foresee",
     "grant",
     "grant_request",
     "hold_amount",

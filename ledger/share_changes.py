@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
 
@@ -12,9 +12,9 @@ from django.db.models import Q, QuerySet, Sum
 from budgets import shares
 from budgets.models import ChangeSet, Period, PlannedCapacity
 from budgets.periods import active
-from budgets.shares import TreeNode
+from budgets.shares import TreeNode, Vector
 from ledger.entries import write
-from ledger.figures import accounts
+from ledger.figures import Accounts, accounts
 from ledger.instants import to_seconds, whole
 from ledger.kept import CHANGES, KEPT, giving_back, kept_in, step
 from ledger.lock import lock_ledger
@@ -51,9 +51,57 @@ def apply_change_set(*, change_set: ChangeSet, now: datetime) -> list[Entry]:
         return []
     if Entry.objects.filter(key__startswith=f"{CHANGES}{change_set.pk}:").exists():
         return []
-    entries = list(_Changes(change_set, period, now).entries())
+    entries = list(_Changes(change_set, period, accounts(period=period, at=now), now).entries())
     write(entries)
     return [entry for entry in entries if entry.amount_mgpus]
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """A period's amounts before and after a change of shares or of the tree.
+
+    By budget id in milli-GPU-seconds: ``kept`` is how much more a budget would keep than is due
+    to it, ``along`` what goes along with one that moves, on either branch. All of it is in what
+    ``after`` has as granted.
+    """
+
+    before: Accounts
+    after: Accounts
+    kept: Mapping[int, int]
+    along: Mapping[int, int]
+
+
+def foresee(
+    *,
+    period: Period,
+    vectors: Mapping[int, Vector],
+    moved: Mapping[int, int],
+    at: datetime,
+    now: datetime,
+) -> Foreseen:
+    """Return what other vectors of some parents would move in a period that runs; unwritten.
+
+    By the rules that `apply_change_set` writes by, from ``at`` on, with what is spent and held
+    ``now``. ``moved``: below whom budgets would stand from then on that stand elsewhere now.
+    """
+    before = accounts(period=period, at=now)
+    if moved:
+        tree = before.tree.with_moves(moved, to_seconds(at))
+        after = accounts(period=period, at=now, tree=tree)
+    else:
+        after = replace(before, granted=defaultdict(int, before.granted))
+    asked = ChangeSet(status=ChangeSet.Status.APPROVED, effective_at=at, decided_at=now)
+    asked.parent_id = next(iter(vectors))
+    kept: dict[int, int] = defaultdict(int)
+    along: dict[int, int] = defaultdict(int)
+    if _counts_in(period, asked, max(at, now)):
+        for entry in list(_Changes(asked, period, after, now, vectors).entries()):
+            after.granted[entry.budget_id] += entry.amount_mgpus
+            if entry.kind == Kind.TRANSFER:
+                along[entry.budget_id] += entry.amount_mgpus
+            elif f":{KEPT}:" in (entry.key or ""):
+                kept[entry.budget_id] += int(entry.key.rpartition(":")[2])
+    return Foreseen(before, after, kept, along)
 
 
 def waiting(*, period: Period, until: datetime) -> list[ChangeSet]:
@@ -150,12 +198,13 @@ class _Worth:
         return self.after.get(budget_id, 0) - self.before.get(budget_id, 0)
 
 
-def _worth(period: Period, at: datetime) -> _Worth:
+def _worth(period: Period, at: datetime, instead: Mapping[int, Vector] | None = None) -> _Worth:
     total = to_seconds(period.ends_at) - to_seconds(period.starts_at)
     rest = Fraction(to_seconds(period.ends_at) - to_seconds(at), total)
     planned = PlannedCapacity.objects.filter(period=period)
     wholes = {one.pool_id: rest * one.gpu_seconds * one.rate_per_mille for one in planned}
-    before, after = (shares.trees(at=one, pools=[None, *wholes]) for one in (at - SECOND, at))
+    before = shares.trees(at=at - SECOND, pools=[None, *wholes])
+    after = shares.trees(at=at, pools=[None, *wholes], instead=instead)
     gone = frozenset(before[None].keys() - after[None].keys())
     worth = _rounded(after, wholes)
     if at == period.starts_at:  # shares were granted by what was approved when it started
@@ -199,11 +248,17 @@ def _places(trees: Trees, pool_id: int, wholes: Mapping[int, Fraction]) -> dict[
 class _Changes:
     """The entries of one change set, and of all that takes effect with it and isn't written yet."""
 
-    def __init__(self, change_set: ChangeSet, period: Period, now: datetime) -> None:
-        self.change_set, self.period, self.now = change_set, period, now
+    def __init__(
+        self,
+        change_set: ChangeSet,
+        period: Period,
+        found: Accounts,
+        now: datetime,
+        instead: Mapping[int, Vector] | None = None,
+    ) -> None:
+        self.change_set, self.period, self.found, self.now = change_set, period, found, now
         self.at = change_set.effective_at
-        self.found = accounts(period=period, at=now)
-        self.worth = _worth(period, self.at)
+        self.worth = _worth(period, self.at, instead)
         self.kept = kept_in(period)
         self.handled: dict[int, int] = defaultdict(int)  # of what is due at the instant
         self.followed: dict[int, int] = {}
@@ -268,7 +323,7 @@ class _Changes:
             period=self.period,
             at=self.at,
             amount_mgpus=amount,
-            author=self.change_set.author,
+            author_id=self.change_set.author_id,
             note=f"{words}{self.change_set.reason}"[:300],
             key=f"{CHANGES}{self.change_set.pk}:{budget_id}",
             created_at=self.now,

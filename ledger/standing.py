@@ -73,7 +73,7 @@ def figures(
     sums = list(period_sums(period, tree))
     found = accounts_of(sums, tree, period=period, at=whole(now, "now"))
     time = _gpu_time(sums, tree)
-    given = _given_to_children(found)
+    given = given_to_children(found)
     return {
         budget: Figures(
             granted_mgpus=found.granted[budget],
@@ -112,7 +112,8 @@ def _gpu_time(sums: Iterable[PeriodSum], tree: Membership) -> dict[int, GpuTime]
     return total
 
 
-def _given_to_children(found: Accounts) -> dict[int, int]:
+def given_to_children(found: Accounts) -> dict[int, int]:
+    """Return what the children of each budget have been granted, by its id: one pass for all."""
     given: dict[int, int] = defaultdict(int)
     for budget in found.tree:
         parent = found.tree.parent(budget, found.at)

@@ -69,6 +69,13 @@ TABLE = [
     ("get", "budgets/orlo/science/change-sets/", None, SCIENCE),
     ("post", "budgets/orlo/science/change-sets/", CHANGE, SCIENCE),
     ("post", "budgets/orlo/science/change-sets/preview/", CHANGE, SCIENCE),
+    (
+        "post",
+        "budgets/orlo/science/auk/change-sets/preview/",
+        {"move": {"to": "orlo/vision", "share": 0}},
+        SCIENCE | {"manager": 400},  # vision is not visible
+    ),
+    ("post", "budgets/orlo/science/auk/change-sets/preview/", {"archive": {}}, SCIENCE),
     ("get", "budgets/orlo/science/diff/", None, SCIENCE),
     ("post", "change-sets/{change_set}/approve/", None, SCIENCE),
     ("post", "change-sets/{change_set}/decline/", None, SCIENCE),

@@ -72,11 +72,11 @@ class Budgets(Tree):
         if path is None:
             budget = _organisation(request, given)
         else:
-            parent = _seen(request, "parent", path)
+            parent = seen(request, "parent", path)
             require(request, Action.EDIT_SHARES, parent)
             with answered():
                 budget = steering.create_budget(
-                    parent=parent, **_change(request, given, parent), now=at
+                    parent=parent, **change_of(request, given, parent), now=at
                 )
         return detail(request, budget, status=201)
 
@@ -86,8 +86,8 @@ class Archive(APIView):
 
     @extend_schema(request=ChangeIn, responses=BudgetDetailOut)
     def post(self, request: Request, path: str) -> Response:
-        budget, parent = _with_parent(request, path)
-        change = _change(request, _given(ChangeIn, request), parent)
+        budget, parent = with_parent(request, path)
+        change = change_of(request, _given(ChangeIn, request), parent)
         with answered():
             budget = steering.archive_budget(budget=budget, **change, now=clock.now())
         return detail(request, budget)
@@ -98,8 +98,8 @@ class Reactivate(APIView):
 
     @extend_schema(request=ReactivateIn, responses=BudgetDetailOut)
     def post(self, request: Request, path: str) -> Response:
-        budget, parent = _with_parent(request, path)
-        change = _change(request, _given(ReactivateIn, request), parent)
+        budget, parent = with_parent(request, path)
+        change = change_of(request, _given(ReactivateIn, request), parent)
         with answered():
             budget = steering.reactivate_budget(budget=budget, **change, now=clock.now())
         return detail(request, budget)
@@ -110,11 +110,11 @@ class Move(APIView):
 
     @extend_schema(request=MoveIn, responses=BudgetDetailOut)
     def post(self, request: Request, path: str) -> Response:
-        budget, _ = _with_parent(request, path)
+        budget, _ = with_parent(request, path)
         given = _given(MoveIn, request)
-        to = _seen(request, "to", given.pop("to"))
+        to = seen(request, "to", given.pop("to"))
         require(request, Action.EDIT_SHARES, to)
-        change = _change(request, given, to)
+        change = change_of(request, given, to)
         with answered():
             budget = steering.move_budget(budget=budget, to=to, **change, now=clock.now())
         return detail(request, budget)
@@ -137,7 +137,7 @@ def _given(serializer: type[Strict], request: Request) -> dict[str, Any]:
     return dict(asked.validated_data)
 
 
-def _with_parent(request: Request, path: str) -> tuple[Budget, Budget]:
+def with_parent(request: Request, path: str) -> tuple[Budget, Budget]:
     """The budget, and its parent, whose shares the person must be allowed to edit."""
     budget = get_budget_or_404(request.user, path)
     parent = budget.parent or budget  # the root: the domain says no, in a sentence
@@ -145,19 +145,23 @@ def _with_parent(request: Request, path: str) -> tuple[Budget, Budget]:
     return budget, parent
 
 
-def _seen(request: Request, field: str, path: str) -> Budget:
+def seen(request: Request, field: str, path: str) -> Budget:
     budget = visible(request.user).filter(path=path).first()
     if budget is None:
         raise ValidationError({field: ["There is no such budget, or none that you may see."]})
     return budget
 
 
-def _change(request: Request, given: dict[str, Any], parent: Budget) -> dict[str, Any]:
+def change_of(request: Request, given: dict[str, Any], parent: Budget) -> dict[str, Any]:
     """The arguments that every change of the tree has."""
-    siblings = given.pop("siblings")
-    children = services.children_by_slug(parent, siblings)
-    shares = {children[slug]: share for slug, share in siblings.items()}
-    return {**given, "siblings": shares, "author": person(request)}
+    siblings = shares_of(parent, given.pop("siblings"))
+    return {**given, "siblings": siblings, "author": person(request)}
+
+
+def shares_of(parent: Budget, by_slug: dict[str, int]) -> dict[Budget, int]:
+    """Return shares by the child that a slug names; refuses one that the parent doesn't have."""
+    children = services.children_by_slug(parent, by_slug)
+    return {children[slug]: share for slug, share in by_slug.items()}
 
 
 def _organisation(request: Request, given: dict[str, Any]) -> Budget:
