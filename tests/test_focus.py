@@ -31,7 +31,7 @@ from tests.factories import (
     make_shares,
 )
 from tests.ledger_world import close, give
-from workloads.models import Run
+from workloads.models import JobEvent, Run
 
 pytestmark = pytest.mark.django_db
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
@@ -241,6 +241,69 @@ def test_a_refund_before_close_has_no_charge_class(tree, failed) -> None:
     )
     assert row["ConsumedQuantity"] == row["PricingQuantity"] == row["SkuPriceId"] == ""
     assert row["BillingPeriodEnd"] == "2026-10-01T01:00:00Z"
+
+
+@pytest.fixture
+def crossing(tree, settings) -> Run:
+    """A run over the border of two periods that a node failure ended, not refunded yet.
+
+    Half an hour of it lies in either.
+    """
+    settings.NODE_FAILURE_REFUND = "none"  # closing a timestep would refund it
+    quarter = make_period(ends_at=T0 + HOUR)
+    following = make_period("2027 Q1", starts_at=T0 + HOUR, ends_at=T0 + 30 * DAY)
+    petrel = tree["orlo/science/petrel"]
+    for period in (quarter, following):
+        give(petrel, 100, period)
+    (node,) = make_nodes(make_pool("h100"))
+    return make_run(
+        make_job(petrel), {node: 0b11}, started_at=T0 + 30 * MINUTE, ended_at=T0 + 90 * MINUTE,
+        end_reason=Run.EndReason.NODE_FAILURE,
+    )  # fmt: skip
+
+
+def refunds(tree) -> list[tuple[str, ...]]:
+    """Class, from when to when it ran, and the period it is billed in, of each refund."""
+    columns = ("ChargePeriodStart", "ChargePeriodEnd", "BillingPeriodStart")
+    found = [r for r in rows(file_of(tree["orlo"], T0, T0 + DAY)) if r["x_EntryKind"] == "refund"]
+    return [(r["ChargeClass"], *(r[column][11:16] for column in columns)) for r in found]
+
+
+def test_of_a_run_over_a_border_only_the_closed_period_s_refund_is_a_correction(
+    tree, crossing, tmp_path
+) -> None:
+    close(2)
+    services.close_period(period=Period.objects.get(name="2026 Q4"), at=T0 + HOUR)
+    close(1, since=T0 + HOUR)
+    refund_run(run=crossing, now=T0 + 2 * HOUR, policy="all")
+    assert refunds(tree) == [
+        ("Correction", "00:30", "01:00", "01:00"),
+        ("", "01:00", "01:30", "01:00"),
+    ]
+    assert checked(file_of(tree["orlo"], T0, T0 + DAY), tmp_path / "f.csv").broken == []
+
+
+def test_of_a_run_over_a_border_nothing_is_a_correction_while_both_are_open(
+    tree, crossing, tmp_path
+) -> None:
+    close(3)
+    refund_run(run=crossing, now=T0 + 2 * HOUR, policy="all")
+    assert refunds(tree) == [("", "00:30", "01:00", "00:00"), ("", "01:00", "01:30", "01:00")]
+    assert checked(file_of(tree["orlo"], T0, T0 + DAY), tmp_path / "f.csv").broken == []
+
+
+def test_a_second_refund_of_a_run_names_the_time_of_its_last_charge(tree, crossing) -> None:
+    """What a later policy gives back is of the same charges: its numbered key names them."""
+    JobEvent.objects.create(job=crossing.job, run=crossing, at=T0 + 75 * MINUTE, kind="checkpoint")
+    close(3)
+    for policy in ("checkpoint", "all"):
+        refund_run(run=crossing, now=T0 + 2 * HOUR, policy=policy)
+    assert Entry.objects.filter(kind="refund", key__endswith=":2").count() == 1
+    # each names its period's time; none of the second period's begins in the first
+    assert sorted(refunds(tree)) == [
+        ("", "00:30", "01:00", "00:00"),
+        *[("", "01:00", "01:30", "01:00")] * 2,
+    ]
 
 
 def test_what_was_charged_past_a_late_end_names_that_charge_s_time(tree, tmp_path) -> None:

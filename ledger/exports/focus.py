@@ -9,7 +9,8 @@ mapping and its reasons.
 import csv
 import io
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from django.db.models import QuerySet
@@ -18,10 +19,10 @@ from budgets.models import Budget
 from ledger.exports import focus_columns as focus
 from ledger.exports.focus_rows import Correction, Line, Money, Names, rows_of
 from ledger.exports.sections import shown
-from ledger.instants import LedgerError, iso, span, to_seconds
+from ledger.instants import LedgerError, span, to_seconds
 from ledger.membership import Membership
 from ledger.models import Entry
-from ledger.refunds import LATE_END
+from ledger.refunds import LATE_END, Place, charge_key
 from ledger.stretches import CORRECTIONS, LONGEST_TIMESTEP, standing_below
 
 Kind = Entry.Kind
@@ -118,19 +119,37 @@ def _read(entries: QuerySet[Entry]) -> Iterator[Line]:
 def _with_charges(lines: list[Line]) -> Iterator[Correction]:
     """Give each correction the time of what it corrects: a run's, or a single charge's."""
     runs = {line.run_id for line in lines if line.run_id is not None}
-    charges = Entry.objects.filter(run_id__in=runs, kind=Kind.CHARGE, funded=True).order_by("at")
-    by_run: dict[int | None, list[Ran]] = defaultdict(list)
-    for run_id, at, until in charges.values_list("run_id", "at", "until") if runs else ():
-        by_run[run_id].append((at, until or at))
+    charges = _Charges.of(runs) if runs else _Charges()
     for line in lines:
-        yield Correction(line, _corrected(line, by_run[line.run_id]))
+        yield Correction(line, charges.corrected(line))
 
 
-def _corrected(line: Line, charges: list[Ran]) -> Ran | None:
-    """Return from when to when it ran, by the charge that the entry's key names; None: no run."""
-    late = line.key.startswith(LATE_END)
-    named = line.key.split(":", 3 if late else 2)[-1]
-    upto = [charge for charge in charges if iso(charge[0]) <= named] or charges
-    if not upto:
-        return None
-    return upto[-1] if late else (upto[0][0], upto[-1][1])
+@dataclass(frozen=True, slots=True)
+class _Charges:
+    """From when to when runs were charged: by run and period in order of time, and by key."""
+
+    by_place: dict[Place, list[Ran]] = field(default_factory=lambda: defaultdict(list))
+    by_key: dict[str, tuple[Place, Ran]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, runs: Iterable[int]) -> "_Charges":
+        found, charges = cls(), Entry.objects.filter(kind=Kind.CHARGE, funded=True, run__in=runs)
+        for key, run_id, period_id, at, until in charges.order_by("at").values_list(
+            "key", "run_id", "period_id", "at", "until"
+        ):
+            assert run_id is not None, "a charge is of a run"
+            place, ran = (run_id, period_id), (at, until or at)
+            found.by_place[place].append(ran)
+            found.by_key[key] = place, ran
+        return found
+
+    def corrected(self, line: Line) -> Ran | None:
+        """Return from when to when it ran, by the charge that the entry's key names; None: no run.
+
+        A refund is of all that the run was charged, up to that charge, in that charge's period.
+        """
+        named = self.by_key.get(charge_key(line.key) or "")
+        if named is None:
+            return None
+        place, last = named
+        return last if line.key.startswith(LATE_END) else (self.by_place[place][0][0], last[1])
