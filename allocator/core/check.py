@@ -59,9 +59,12 @@ def check(problem: Problem, plan: Plan) -> tuple[Violation, ...]:
 def objective(problem: Problem, plan: Plan) -> float:
     """Σ priority·decay^t over batch GPU-timesteps − λ·Σ priority·shortfall."""
     worth = [problem.time_decay**t for t in range(problem.horizon)]
-    terms = []
+    terms, spans = [], dict[tuple[int, int], float]()
     for a in plan.assignments:
-        terms.append(_asked(problem, a.job).priority * a.gpus * math.fsum(worth[a.start : a.end]))
+        key = (a.start, a.end)
+        if key not in spans:
+            spans[key] = math.fsum(worth[a.start : a.end])
+        terms.append(_asked(problem, a.job).priority * a.gpus * spans[key])
     for service in problem.realtime:
         sets = plan.realtime.get(service.name, ((),) * problem.horizon)
         missing = sum(service.demand) - sum(map(len, sets))

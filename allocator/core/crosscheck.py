@@ -4,7 +4,7 @@
 that says what to relax, so that every solver may take legality of the present for granted.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from .problem import FULL_SHARE, MAX_AMOUNT, MAX_GPUS, BatchJob, Job, Problem, RealtimeJob
 from .validate import ProblemError, no_duplicates
@@ -128,28 +128,41 @@ def _sizes(problem: Problem) -> None:
 def _present(problem: Problem) -> None:
     """Runs and held GPUs are where they can be, one per GPU, and can be kept as promised."""
     drained = drained_words(problem) if problem.drains else [0] * problem.gpus
-    holder: dict[int, str] = {}
+    held = 0  # a bit for each GPU
     for job in problem.jobs:
         if isinstance(job, RealtimeJob):
-            rows = range(0) if job.held is None else job.held
+            rows: Sequence[int] = range(0) if job.held is None else job.held
+            bits = sum(1 << gpu for gpu in rows)
         elif job.running is not None:
             rows = range(job.running.first_gpu, job.running.first_gpu + job.gpus)
+            bits = ((1 << job.gpus) - 1) << job.running.first_gpu
         else:
             continue
         _inside_pools(problem, job, rows)
-        for gpu in rows:
-            if gpu in holder:
-                raise ProblemError(
-                    f"GPU {gpu} is held by {holder[gpu]!r} and by {job.name!r}; it can serve one."
-                )
-            holder[gpu] = job.name
+        if held & bits:
+            raise ProblemError(_held_twice(problem, job, _lowest(held & bits)))
+        held |= bits
         if isinstance(job, RealtimeJob):
             _can_shed(job, drained)
         else:
             _can_go_on(problem, job, drained)
 
 
-def _inside_pools(problem: Problem, job: Job, rows: Iterable[int]) -> None:
+def _held_twice(problem: Problem, job: Job, gpu: int) -> str:
+    for other in problem.jobs:
+        if isinstance(other, RealtimeJob):
+            holds = other.held is not None and gpu in other.held
+        else:
+            run = other.running
+            holds = run is not None and run.first_gpu <= gpu < run.first_gpu + other.gpus
+        if holds:
+            break
+    return f"GPU {gpu} is held by {other.name!r} and by {job.name!r}; it can serve one."
+
+
+def _inside_pools(problem: Problem, job: Job, rows: Sequence[int]) -> None:
+    if rows and rows[-1] < problem.gpus and not job.pools:
+        return
     for gpu in rows:
         if gpu >= problem.gpus:
             raise ProblemError(f"job {job.name!r}: there is no GPU {gpu} (of {problem.gpus}).")
@@ -171,6 +184,8 @@ def _can_go_on(problem: Problem, job: BatchJob, drained: list[int]) -> None:
         raise ProblemError(
             f"job {job.name!r}: is protected past the horizon; shorten protected or set overrun."
         )
+    if not problem.drains:
+        return
     kept = (1 << min(run.protected, problem.horizon)) - 1
     if any(drained[g] & kept for g in range(run.first_gpu, run.first_gpu + job.gpus)):
         raise ProblemError(

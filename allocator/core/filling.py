@@ -12,7 +12,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from .bits import Busy, span, starts_at
+from .compiled.tables import Words
 from .items import Item, allowed_starts
 from .plan import Assignment
 from .realtime import words_of
@@ -32,6 +35,8 @@ def fill(construction: Construction) -> set[str]:
     """
     if not any(job.minimum for job in construction.problem.waiting.jobs):
         return set()
+    if (construction.grid.taken.rows & np.uint64(NOW)).all():
+        return set()  # no GPU is free now
     return _Filling(construction).run()
 
 
@@ -45,17 +50,18 @@ class _Filling:
         self.movable = {item.name: item for item in construction.items}
         for name in construction.fixed:
             self.movable.pop(name, None)
-        self.kept = Busy(construction.layout, construction.layout.drained)
+        kept = construction.layout.drained.copy()
         for sets in self.placed.realtime.values():
             for gpu, word in words_of(sets).items():
-                self.kept.hold(gpu, 1, word)
+                kept[gpu] |= np.uint64(word)
         self.planned = {a.job: a for a in self.placed.assignments if a.job in self.movable}
         for a in self.placed.assignments:
             if a.job not in self.movable:
-                self.kept.hold(a.first_gpu, a.gpus, span(a.start, a.end))
-        self.due = self.kept.copy()
+                _take(kept, a)
+        due = kept.copy()
         for a in self.planned.values():
-            self.due.hold(a.first_gpu, a.gpus, span(a.start, a.end))
+            _take(due, a)
+        self.kept, self.due = Busy(construction.layout, kept), Busy(construction.layout, due)
 
     def run(self) -> set[str]:
         started = {}
@@ -125,6 +131,10 @@ class _Filling:
             end = min(t + item.length, self.problem.horizon)
             busy.hold(first, item.gpus, span(t, end))
             self.placed.assignments.append(Assignment(item.name, first, item.gpus, t, end))
+
+
+def _take(rows: Words, a: Assignment) -> None:
+    rows[a.first_gpu : a.first_gpu + a.gpus] |= np.uint64(span(a.start, a.end))
 
 
 def _meet(a: Assignment, b: Assignment) -> bool:

@@ -23,13 +23,18 @@ class Grid:
         self.runs = list(runs)
         self.waiting = len(self.runs)  # how many have not had their turn
         self.owner = np.full(layout.gpus, len(self.runs), dtype=np.int64)  # index of a GPU's run
-        self._wishes = np.zeros(layout.gpus, dtype=np.uint64)
+        self.wishes = np.zeros(layout.gpus, dtype=np.uint64)
         self.wish = np.array([run.wish for run in self.runs], dtype=np.uint64)  # per run
         self.turned = np.zeros(len(self.runs), dtype=np.bool_)
-        for index, run in enumerate(self.runs):
-            self.owner[run.rows] = index
-            self._wishes[run.rows] = np.uint64(run.wish)
-        self.wanted = Busy(layout, rows | self._wishes) if self.runs else self.taken
+        if self.runs:
+            first = np.array([run.first for run in self.runs], np.int64)
+            gpus = np.array([run.job.gpus for run in self.runs], np.int64)
+            index = np.repeat(np.arange(len(self.runs)), gpus)
+            begin = np.cumsum(gpus) - gpus
+            held = first[index] + np.arange(len(index)) - begin[index]
+            self.owner[held] = index
+            self.wishes[held] = self.wish[index]
+        self.wanted = Busy(layout, rows | self.wishes) if self.runs else self.taken
 
     @property
     def both(self) -> bool:
@@ -58,7 +63,7 @@ class Grid:
             rows[gpu] &= ~np.uint64(word)
         self.taken.replace(rows)
         if self.wanted is not self.taken:
-            self.wanted.replace(rows | self._wishes)
+            self.wanted.replace(rows | self.wishes)
 
     def _hold(self, first: int, gpus: int, word: int) -> None:
         self.taken.hold(first, gpus, word)
@@ -72,36 +77,42 @@ class Grid:
         """
         busy = union(self.taken.rows[run.rows]) & span(run.protected, run.until)
         end = lowest(busy) if busy else run.until
-        run.had_turn = self.turned[run.index] = True
+        self.turned[run.index] = True
         self.wish[run.index] = 0
         self.waiting -= 1
-        self._wishes[run.rows] = NONE
+        self.wishes[run.rows] = NONE
         self.hold(run.first, run.job.gpus, run.protected, end)
         if not self.waiting:
             self.wanted = self.taken
         elif end < run.until:
-            self.wanted.replace(self.taken.rows | self._wishes)
+            self.wanted.replace(self.taken.rows | self.wishes)
         return end
+
+    def count_turns(self) -> None:
+        """Runs had their turns in compiled code."""
+        self.waiting = len(self.runs) - int(np.count_nonzero(self.turned))
+        if not self.waiting:
+            self.wanted = self.taken
 
     def yield_to(self, victims: Iterable[Run], t: int, preemptor: str) -> None:
         """The victims no longer wish for anything from t on."""
         for run in victims:
             run.until = max(run.protected, min(run.until, t))
             run.stopped_for = preemptor
-            self.wish[run.index] = self._wishes[run.rows] = np.uint64(run.wish)
-        self.wanted.replace(self.taken.rows | self._wishes)
+            self.wish[run.index] = self.wishes[run.rows] = np.uint64(run.wish)
+        self.wanted.replace(self.taken.rows | self.wishes)
 
     def without(self, stops: Iterable[tuple[Run, int]]) -> Words:
         """Per GPU: what is busy if runs' wishes are not respected from some timestep on."""
         kept = np.full(len(self.runs) + 1, ~NONE)
         for run, t in stops:
             kept[run.index] = span(0, t)
-        return self.taken.rows | (self._wishes & kept[self.owner])
+        return self.taken.rows | (self.wishes & kept[self.owner])
 
     def wishing(self, first: int, gpus: int, word: int) -> list[Run]:
         """The runs that wish for one of the GPUs in the word's timesteps."""
         indices = set(self.owner[first : first + gpus].tolist())
         indices.discard(len(self.runs))
         return [
-            run for i in sorted(indices) if not (run := self.runs[i]).had_turn and run.wish & word
+            run for i in sorted(indices) if not self.turned[i] and (run := self.runs[i]).wish & word
         ]

@@ -19,14 +19,14 @@ from .compiled.building import Course
 from .compiled.tables import Rows, Words
 from .filling import fill
 from .grid import Grid
-from .items import Item, Placed, Run, item_of, items_of, write_rest
+from .items import Item, Placed, Run, item_of, items_of, line_up_runs, write_rest
 from .layout import Layout
 from .plan import Assignment, Preemption
 from .preempt import Preemptor
 from .problem import BatchJob, Problem
 from .serving import Services
 from .settings import Settings
-from .turns import Turn, Turns
+from .turns import Turns
 
 
 class Construction:
@@ -44,7 +44,6 @@ class Construction:
         self.table, self.queue = problem.waiting.copies()
         self.runs: list[Run] = []  # those that want more than their protection
         self._rests = len(problem.waiting.jobs)
-        self._runs_of: dict[tuple[int, bool], list[Run]] = {}
         self.grid = Grid(problem, self.layout, self._pin(), self.runs)
         self.preemptor = Preemptor(self.grid, self.turns, settings or Settings())
         self.services = Services(problem, self.grid, self.turns, self.preemptor)
@@ -55,22 +54,19 @@ class Construction:
             log=np.zeros(size + len(self.runs), np.int64),
             logged=np.zeros(1, np.int64),
         )
-        self._ends: list[int] = []  # per run that may be stopped, in the order of their turns
+        self.stays = line_up_runs(self.runs, self.grid, problem)
 
     def build(self) -> Placed:
         """The whole pass."""
         self.services.promise()
         self.services.serve(funded=True)
-        for run in self.runs:
-            self._runs_of.setdefault((run.leaf, run.job.funded), []).append(run)
-        for runs in self._runs_of.values():
-            runs.sort(key=lambda run: (run.job.priority, -run.order))
         self._phase(funded=True)
         self.services.serve(funded=False)
         if self.runs or self.problem.waiting.unfunded:
             self._phase(funded=False)
         self.placed.realtime = self.services.sets()
         self.placed.preemptions = self.preemptor.record
+        self.fixed.update(run.job.name for run in self.runs)
         self._list()
         started = fill(self)
         self.filled = bool(started)
@@ -102,10 +98,11 @@ class Construction:
             if not isinstance(job, BatchJob) or job.running is None:
                 continue
             run = self._run(job, order, len(self.runs))
-            pinned[run.rows] |= np.uint64(span(0, run.protected))
-            if job.funded:
+            if run.protected:
+                pinned[run.rows] |= np.uint64(span(0, run.protected))
+            if job.funded and run.protected:
                 cells = job.gpus * self.problem.timestep_seconds
-                self.turns.give(run.leaf, cells * run.protected, cells if run.protected else 0)
+                self.turns.give(run.leaf, cells * run.protected, cells)
             if run.protected < min(job.running.remaining, self.problem.horizon):
                 self.runs.append(run)
             else:
@@ -117,7 +114,8 @@ class Construction:
         assert job.running is not None
         first, horizon = job.running.first_gpu, self.problem.horizon
         protected = min(job.running.protected, horizon)
-        later = union(self.layout.drained[first : first + job.gpus])
+        drains = self.problem.drains
+        later = union(self.layout.drained[first : first + job.gpus]) if drains else 0
         drained = lowest(later) if later else 64
         until = max(protected, min(job.running.remaining, horizon, drained))
         leaf = self.turns.leaf_of[job.budget]
@@ -130,20 +128,18 @@ class Construction:
 
     def _phase(self, *, funded: bool) -> None:
         grid, tree = self.grid, self.turns.tree
-        building.open_phase(tree, self.queue, int(funded))
-        for (leaf, kind), runs in self._runs_of.items():
-            if kind == funded:
-                self.turns.open(leaf, Turn.RUNNING, len(runs))
+        building.open_phase(tree, self.queue, self.stays, int(funded))
         while True:
             what, which, t, first = building.advance(
-                self.layout.fleet, self.table, tree, self.queue, grid.wanted.grid, grid.taken.grid,
-                grid.both, int(funded), grid.waiting > 0, self.problem.timestep_seconds,
-                self.course,
+                self.layout.fleet, self.table, tree, self.queue, self.stays, grid.wanted.grid,
+                grid.taken.grid, grid.both, int(funded), grid.waiting,
+                self.problem.timestep_seconds, self.course,
             )  # fmt: skip
+            grid.count_turns()
             if what == building.DONE:
                 return
             if what == building.RUN:
-                self._stay(self._runs_of[which, funded].pop())
+                self._stay(self.runs[which])
             else:
                 self._force(which, t, first)
 
@@ -153,7 +149,6 @@ class Construction:
         assert job.running is not None
         end = self.grid.settle(run)
         run.until = end
-        self.fixed.add(job.name)
         building.note(self.course, -1 - run.index)
         seconds = job.gpus * self.problem.timestep_seconds
         first = seconds if run.protected == 0 < end else 0

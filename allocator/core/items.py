@@ -2,15 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .bits import span
-from .compiled.building import Queue
+from .compiled.building import Queue, Stays
 from .compiled.tables import Items
 from .plan import Assignment, Preemption
 from .problem import REST, BatchJob, Problem
 from .realtime import Sets
+
+if TYPE_CHECKING:
+    from .grid import Grid
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,6 @@ class Run:
     until: int
     index: int  # among the runs that may be stopped
     stopped_for: str | None = None
-    had_turn: bool = False
 
     @property
     def rows(self) -> slice:
@@ -145,6 +148,40 @@ def _queues(problem: Problem, table: Items, jobs: int, rests: Sequence[BatchJob]
     items[begin[group[best]] + np.arange(jobs) - before[group[best]]] = best
     end = begin + many
     return Queue(items, begin.reshape(count, 2).T.copy(), end.reshape(count, 2).T.copy())
+
+
+def line_up_runs(runs: Sequence[Run], grid: "Grid", problem: Problem) -> Stays:
+    """Runs that may be stopped as arrays, and each leaf's in the order of their turns: the one of
+    most value is the last."""
+    rows = [
+        (run.first, run.job.gpus, run.leaf, run.job.funded, run.until - run.protected)
+        for run in runs
+    ]
+    columns = np.array(rows, np.int64).reshape(-1, 5).T.copy()
+    first, gpus, leaf, funded, cells = columns
+    whole = [_has_all(run, problem.horizon) for run in runs]
+    count = len(problem.planted.paths)
+    group = leaf * 2 + funded
+    order = np.array([-run.order for run in runs], np.int64)
+    value = np.array([run.job.priority for run in runs], np.float64)
+    many = np.bincount(group, minlength=2 * count)
+    end = np.cumsum(many)
+    return Stays(
+        *(first, gpus, leaf, np.where(np.array(whole, np.bool_), grid.wish, np.uint64(0)), cells),
+        now=np.array([run.protected == 0 < run.until for run in runs], np.bool_),
+        wish=grid.wish,
+        wishes=grid.wishes,
+        turned=grid.turned,
+        items=np.lexsort((order, value, group)),
+        begin=(end - many).reshape(count, 2).T.copy(),
+        end=end.reshape(count, 2).T.copy(),
+    )
+
+
+def _has_all(run: Run, horizon: int) -> bool:
+    """Whether nothing is left of it beyond what it would like inside the horizon."""
+    assert run.job.running is not None
+    return run.until >= min(run.job.running.remaining, horizon)
 
 
 def item_of(problem: Problem, table: Items, i: int) -> Item:

@@ -10,7 +10,7 @@ import numpy as np
 
 from . import compiled, inner
 from .blocks import earliest, free_starts, hold
-from .tables import Fleet, Grid, Items, Rows, Words
+from .tables import Flags, Fleet, Grid, Items, Rows, Words
 from .turns import ONE_MORE, RUNNING, WAITING, Tree, close_turn, give, next_turn, open_turns
 from .words import ONE, ZERO, below, count, span
 
@@ -25,6 +25,26 @@ class Queue(NamedTuple):
     end: Rows  # [2, N]
 
 
+class Stays(NamedTuple):
+    """R runs that may be stopped, and whose turns are still to come.
+
+    Where a run has its whole wish, which is nearly always, its turn is taken here.
+    """
+
+    first: Rows
+    gpus: Rows
+    leaf: Rows
+    full: Words  # what it would like beyond its protection; 0: less than all it has left
+    cells: Rows  # how many timesteps that is
+    now: Flags  # the first timestep is one of them
+    wish: Words  # the same, less what it must yield; 0 once it had its turn
+    wishes: Words  # [G]
+    turned: Flags
+    items: Rows  # by leaf and kind, as in a queue, but the best is the last
+    begin: Rows  # [2, N]
+    end: Rows  # [2, N]
+
+
 class Course(NamedTuple):
     """What was decided: per item its start and first GPU, and the order of decisions."""
 
@@ -35,12 +55,15 @@ class Course(NamedTuple):
 
 
 @compiled
-def open_phase(tree: Tree, queue: Queue, funded: int) -> None:
-    """A turn for every job that waits, of one kind."""
+def open_phase(tree: Tree, queue: Queue, stays: Stays, funded: int) -> None:
+    """A turn for every job that waits and every run that may be stopped, of one kind."""
     for leaf in range(len(tree.parent)):
         number = queue.end[funded, leaf] - queue.begin[funded, leaf]
         if number > 0:
             open_turns(tree, leaf, WAITING, number)
+        number = stays.end[funded, leaf] - stays.begin[funded, leaf]
+        if number > 0:
+            open_turns(tree, leaf, RUNNING, number)
 
 
 @inner
@@ -107,24 +130,47 @@ def could_force(fleet: Fleet, items: Items, taken: Grid, i: int, allowed: np.uin
     return free_starts(fleet, taken, k, length, allowed, pools, taken.scratch) != ZERO
 
 
+@inner
+def _stay(
+    fleet: Fleet, tree: Tree, stays: Stays, taken: Grid, seconds: int, course: Course, r: int
+) -> bool:
+    """The turn of run r, if it has its whole wish. It is in the wanted grid already."""
+    word, first, gpus = stays.wish[r], stays.first[r], stays.gpus[r]
+    if word == ZERO or word != stays.full[r]:
+        return False
+    for g in range(first, first + gpus):
+        if taken.rows[g] & word:
+            return False
+    hold(fleet, taken, first, gpus, word)
+    for g in range(first, first + gpus):
+        stays.wishes[g] = ZERO
+    stays.wish[r] = ZERO
+    stays.turned[r] = True
+    note(course, -1 - r)
+    cells = gpus * seconds
+    give(tree, stays.leaf[r], stays.cells[r] * cells, cells if stays.now[r] else 0)
+    return True
+
+
 @compiled
 def advance(
     fleet: Fleet,
     items: Items,
     tree: Tree,
     queue: Queue,
+    stays: Stays,
     wanted: Grid,
     taken: Grid,
     both: bool,
     funded: int,
-    runs: bool,
+    runs: int,
     seconds: int,
     course: Course,
 ) -> tuple[int, int, int, int]:
-    """Turns until all are over or one needs its caller: (what, leaf or item, start, first GPU).
+    """Turns until all are over or one needs its caller: (what, run or item, start, first GPU).
 
     `wanted` is `taken` with the wishes of runs that had no turn yet; `both` says that they differ,
-    `runs` that there are such runs.
+    `runs` how many such runs there are.
     """
     while True:
         leaf, turn = next_turn(tree)
@@ -132,13 +178,18 @@ def advance(
             return DONE, 0, 0, 0
         close_turn(tree, leaf, turn)
         if turn == RUNNING:
-            return RUN, leaf, 0, 0
+            stays.end[funded, leaf] -= 1
+            r = stays.items[stays.end[funded, leaf]]
+            if not _stay(fleet, tree, stays, taken, seconds, course, r):
+                return RUN, r, 0, 0
+            runs -= 1
+            continue
         i = queue.items[queue.begin[funded, leaf]]
         queue.begin[funded, leaf] += 1
         note(course, i)
         allowed = items.allowed[i]
         t, first = earliest(fleet, wanted, items.size[i], items.length[i], allowed, items.pools[i])
-        if runs and items.funded[i] and not items.rest[i]:
+        if runs > 0 and items.funded[i] and not items.rest[i]:
             sooner = allowed if t < 0 else allowed & below(t)
             if could_force(fleet, items, taken, i, sooner):
                 return FORCE, i, t, first
