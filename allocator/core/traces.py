@@ -128,7 +128,7 @@ def _swf_rows(lines: Iterable[str]) -> Iterator[tuple[int, Mapping[str, str | No
         fields += [""] * (SWF_FIELDS - len(fields))
         gpus = fields[4] if not fields[4].startswith("-") else fields[7]
         limit = "" if fields[8].startswith("-") or fields[8] == "0" else fields[8]
-        group = fields[12].removeprefix("-")
+        group = "" if fields[12].startswith("-") else fields[12]
         yield (
             number,
             {

@@ -1,0 +1,1 @@
+"""Parts of the simulator; `allocator.core.simulate` is its entrance."""

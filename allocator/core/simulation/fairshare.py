@@ -1,0 +1,243 @@
+"""The product's own policy: the cycle's problem, built from a simulated cluster, and its planner.
+
+Each decision is one call of `solve`, as the cycle makes it, of which only what starts or stops now
+is taken. Where nothing could come of a call, it isn't made.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .. import contract
+from ..fairshare import budget_factors
+from ..offering import Offering
+from ..plan import Result
+from ..problem import BatchJob, BudgetNode, Kind, Node, Problem, Running
+from ..settings import Settings
+from ..solve import solve
+from ..weights import RAW_URGENCY, Urgencies, gpu_seconds, time_decay, weight
+from .policy import Decision
+from .world import SimJob, SimRun, World
+
+Watch = Callable[[Problem, Result], None]
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A job as it was last written into a problem, and until when nothing of it changes."""
+
+    job: BatchJob
+    run: SimRun | None
+    until: int
+
+    def holds(self, job: SimJob, value: float, now: int) -> bool:
+        """Whether it would be written the same now."""
+        same = self.run is job.run and self.job.funded == job.funded
+        return same and now <= self.until and self.job.priority == value
+
+
+class FairShare:
+    """Hierarchical fair share, as in the product."""
+
+    def __init__(self, world: World, watch: Watch | None = None) -> None:
+        self.world = world
+        self.setup = setup = world.setup
+        self.watch = watch
+        self.offering = Offering(setup.offered_first, setup.offered_short)
+        self.urgencies = Urgencies()
+        self.solves = 0
+        self._settings = Settings(preempted_percent=setup.preempted_percent)
+        self._decay = time_decay(setup.timestep_minutes)
+        self._nodes: tuple[Node, ...] = setup.nodes
+        self._seen: dict[int, _Seen] = {}
+        self._arrived: list[SimJob] = []
+        self._changed = True  # something but arrivals happened since the last plan
+        self._lapse = 0  # when the next protection ends
+
+    def added(self, job: SimJob) -> None:
+        """A job waits."""
+        kind = (job.leaf, job.funded, job.gpus)
+        rank = -RAW_URGENCY[job.row.urgency]
+        self.offering.add(job.number, kind, rank, job.left_s)
+        self.urgencies.add(job.leaf, job.row.urgency, gpu_seconds(job.gpus, job.expected[0]))
+        self._arrived.append(job)
+
+    def left(self, job: SimJob) -> None:
+        """A job waits no longer: it starts, or another kind of funding moves it."""
+        self.offering.remove(job.number)
+        self.urgencies.remove(job.leaf, job.row.urgency, gpu_seconds(job.gpus, job.expected[0]))
+
+    def changed(self) -> None:
+        """A run ended, a timestep began, or a run lost its funding."""
+        self._changed = True
+
+    def decide(self) -> Decision:
+        """Plan, and say what is due now."""
+        if not self._could_change():
+            return Decision()
+        world, setup = self.world, self.setup
+        live = sorted(world.running)
+        offered = self.offering.offered()
+        problem = self._problem([*(world.running[n] for n in live), *self._jobs(offered)])
+        result = solve(
+            problem, mode="fast", iterations=setup.iterations, seed=0, settings=self._settings
+        )
+        self.solves += 1
+        if self.watch is not None:
+            self.watch(problem, result)
+        return self._due(result, live)
+
+    def _due(self, result: Result, live: list[int]) -> Decision:
+        world = self.world
+        names = {world.running[n].name: world.running[n] for n in live}
+        by = {stop.victim: stop.preemptor for stop in result.preemptions if stop.timestep == 0}
+        found = Decision()
+        for name in contract.stops_now(result.plan, names):
+            preemptor = by.get(name)
+            budget = None if preemptor is None else self._job(preemptor).budget
+            found.stops.append((names[name], budget))
+        for a in contract.starts_now(result.plan, names):
+            found.starts.append((self._job(a.job), a.first_gpu))
+        started = [job.number for job, _ in found.starts]
+        found.again = bool(started) and self.offering.used_up(started)
+        # A stop leaves room under the cap for the next one.
+        self._changed = bool(found.stops)
+        self._arrived.clear()
+        return found
+
+    def _job(self, name: str) -> SimJob:
+        number = int(name.removeprefix("job-"))
+        world = self.world
+        return world.running.get(number) or world.waiting[number]
+
+    def _jobs(self, numbers: list[int]) -> list[SimJob]:
+        return [self.world.waiting[n] for n in numbers]
+
+    # Where nothing can come of it
+
+    def _could_change(self) -> bool:
+        """Whether a plan could start anything now."""
+        world, fleet = self.world, self.world.fleet
+        if (
+            not self._changed
+            and world.now < self._lapse
+            and all(
+                job.number in self.offering and self.offering.shown(job.number)
+                for job in self._arrived
+                if job.number in world.waiting
+            )
+        ):
+            self._arrived.clear()
+            return False
+        self._note_lapse()
+        open_gpus = fleet.free | world.interruptible()
+        for _, funded, gpus in self._kinds():
+            if fleet.starts(open_gpus if funded else fleet.free, gpus):
+                return True
+        self._changed = False
+        self._arrived.clear()
+        return False
+
+    def _kinds(self) -> list[tuple[int, bool, int]]:
+        return list(self.offering.kinds())  # type: ignore[arg-type]
+
+    def _note_lapse(self) -> None:
+        now = self.world.now
+        ahead = (
+            job.run.protected_until
+            for job in self.world.running.values()
+            if job.run is not None and job.run.protected_until > now
+        )
+        self._lapse = min(ahead, default=now + self.setup.step_s)
+
+    # The problem
+
+    def _problem(self, jobs: list[SimJob]) -> Problem:
+        setup, now = self.setup, self.world.now
+        budgets = self._budgets()
+        factors = budget_factors(budgets)
+        boundary = (now // setup.step_s + 1) * setup.step_s
+        weights: dict[tuple[int, str, bool], float] = {}
+        found = []
+        for job in jobs:
+            kind = (job.leaf, job.row.urgency, job.funded)
+            if kind not in weights:
+                urgency = self.urgencies.factor(job.leaf, job.row.urgency)
+                factor = factors[job.budget]
+                weights[kind] = weight(factor=factor, urgency=urgency, funded=job.funded)
+            seen = self._seen.get(job.number)
+            if seen is None or not seen.holds(job, weights[kind], now):
+                seen = self._seen[job.number] = self._written(job, weights[kind], boundary)
+            found.append(seen.job)
+        return Problem(
+            name=f"second {now}",
+            family="simulated",
+            horizon=setup.horizon,
+            timestep_minutes=setup.timestep_minutes,
+            time_decay=self._decay,
+            overrun=True,
+            nodes=self._nodes,
+            jobs=tuple(found),
+            budgets=budgets,
+        )
+
+    def _budgets(self) -> tuple[BudgetNode, ...]:
+        meters, step = self.world.meters, self.setup.step_s
+        used = meters.window_use()
+        entitled = meters.window_entitled((self.world.now // step + 1) * step)
+        return tuple(
+            BudgetNode(node.path, node.parent, node.shares, used.get(n, 0), entitled[n])
+            for n, node in enumerate(self.setup.tree)
+        )
+
+    def _written(self, job: SimJob, value: float, boundary: int) -> _Seen:
+        """The job as the cycle's snapshot would write it now, and how long that holds."""
+        setup, now, run = self.setup, self.world.now, job.run
+        step, into = setup.step_s, now % setup.step_s
+        done = job.progress_s + (0 if run is None else now - run.since)
+        left = contract.remaining_s(done, job.expected, job.row.time_limit_s, step)
+        duration = contract.planned_duration(into_s=into, left_s=left, step_s=step)
+        if run is None:
+            kept = job.minimum_s if job.funded else 0
+            minimum = contract.planned_minimum(
+                into_s=into, protected_s=kept, duration=duration, step_s=step
+            )
+            # Later in the timestep it touches one more.
+            until = now + min(-(into + span) % step for span in (left, kept))
+            running = None
+        else:
+            running, minimum = self._running(job, run, duration), 0
+            until = now if done >= job.expected[1] else now + left - 1
+            if run.protected_until > now:
+                until = min(until, run.protected_until - 1)
+            if running.shielded:
+                until = now
+        batch = BatchJob(
+            name=job.name,
+            kind=Kind(job.row.kind),
+            priority=value,
+            gpus=job.gpus,
+            duration=duration,
+            budget=job.budget,
+            funded=job.funded,
+            running=running,
+            minimum=minimum if run is None and job.row.resumable else None,
+        )
+        return _Seen(batch, run, min(until, boundary - 1))
+
+    def _running(self, job: SimJob, run: SimRun, duration: int) -> Running:
+        setup, now = self.setup, self.world.now
+        protected = 0
+        if run.protected_until > now:
+            ahead = run.protected_until - now + now % setup.step_s
+            protected = contract.touched(ahead, setup.step_s)
+        shielded = self.world.shielded(job) if job.stopped_by else ()
+        return Running(run.first, max(duration, protected), protected, shielded)
+
+    def started(self, job: SimJob) -> None:
+        """It counts among its leaf's jobs while it runs."""
+        self.urgencies.add(job.leaf, job.row.urgency, gpu_seconds(job.gpus, job.expected[0]))
+
+    def stopped(self, job: SimJob) -> None:
+        """Its run is over."""
+        self.urgencies.remove(job.leaf, job.row.urgency, gpu_seconds(job.gpus, job.expected[0]))
+        self._seen.pop(job.number, None)

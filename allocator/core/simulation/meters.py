@@ -1,0 +1,135 @@
+"""What budgets hold and ask, counted as the clock moves: integers, GPU-seconds."""
+
+from dataclasses import dataclass, field
+
+from .setup import Budgets, Setup
+
+
+@dataclass
+class Level:
+    """GPUs of one leaf at this instant, and GPU-seconds so far."""
+
+    funded: int = 0
+    unfunded: int = 0
+    asking: int = 0  # by jobs that wait and could be funded
+    funded_s: int = 0
+    unfunded_s: int = 0
+    asking_s: int = 0
+
+
+@dataclass
+class Due:
+    """What one budget was owed and got over closed timesteps (GPU-seconds)."""
+
+    owed: int = 0
+    delivered: int = 0
+
+
+@dataclass
+class Meters:
+    """One leaf's levels by number of its budget; the window's use is read from `marks`."""
+
+    setup: Setup
+    budgets: Budgets
+    now: int = 0
+    levels: dict[int, Level] = field(default_factory=dict)
+    due: dict[int, Due] = field(default_factory=dict)
+    held_s: int = 0
+    crowded_s: int = 0  # seconds in which demand was at least capacity
+    crowded_held_s: int = 0  # GPU-seconds held in them
+    waiting_gpus: int = 0
+    held_gpus: int = 0
+
+    def __post_init__(self) -> None:
+        self.levels = {leaf: Level() for leaf in self.budgets.leaves}
+        self.due = {n: Due() for n in range(len(self.budgets.nodes))}
+        self._closed = {leaf: (0, 0) for leaf in self.levels}  # funded, asked when last closed
+        self._marks: list[tuple[int, dict[int, int]]] = [(0, dict.fromkeys(self.levels, 0))]
+        self._oldest = 0
+
+    def advance(self, now: int) -> None:
+        """Count up to an instant, at the levels that held since the last one."""
+        spent = now - self.now
+        if not spent:
+            return
+        for level in self.levels.values():
+            level.funded_s += level.funded * spent
+            level.unfunded_s += level.unfunded * spent
+            level.asking_s += level.asking * spent
+        self.held_s += self.held_gpus * spent
+        if self.held_gpus + self.waiting_gpus >= self.setup.gpus:
+            self.crowded_s += spent
+            self.crowded_held_s += self.held_gpus * spent
+        self.now = now
+        self._marks.append((now, {leaf: level.funded_s for leaf, level in self.levels.items()}))
+
+    def window_use(self) -> dict[int, int]:
+        """Funded GPU-seconds of each leaf in the window that ends now."""
+        since = self.now - self.setup.window_s
+        if since <= 0:
+            return {leaf: level.funded_s for leaf, level in self.levels.items()}
+        while self._marks[self._oldest + 1][0] <= since:
+            self._oldest += 1
+        (a, before), (b, after) = self._marks[self._oldest : self._oldest + 2]
+        return {
+            # Levels are even between two marks, so this is whole.
+            leaf: level.funded_s - _between(before[leaf], after[leaf], since - a, b - a)
+            for leaf, level in self.levels.items()
+        }
+
+    def window_entitled(self, until: int) -> dict[int, int]:
+        """Each budget's entitlement from the window's start to an instant."""
+        seconds = until - max(0, self.now - self.setup.window_s)
+        gpu_seconds = seconds * self.setup.gpus
+        return {n: self.budgets.entitled(n, gpu_seconds) for n in self.due}
+
+    def close(self, seconds: int) -> None:
+        """Close the timestep of so many seconds that ends now: who was owed what, who got it."""
+        funded, demand = dict.fromkeys(self.due, 0), dict.fromkeys(self.due, 0)
+        for leaf, level in self.levels.items():
+            funded_before, asked_before = self._closed[leaf]
+            got, asked = level.funded_s - funded_before, level.asking_s - asked_before
+            self._closed[leaf] = (level.funded_s, level.asking_s)
+            for n in self.budgets.above[leaf]:
+                funded[n] += got
+                demand[n] += got + asked
+        for n, due in self.due.items():
+            owed = min(self.budgets.entitled(n, seconds * self.setup.gpus), demand[n])
+            due.owed += owed
+            due.delivered += min(funded[n], owed)
+
+
+@dataclass
+class Funds:
+    """Credits at rate 1, in GPU-seconds: a grant per leaf, and what is spent or set aside of it."""
+
+    granted: dict[int, int | None]  # None: without limit
+    committed: dict[int, int]
+    freed: set[int] = field(default_factory=set)  # leaves that got some back lately
+
+    @classmethod
+    def of(cls, setup: Setup, budgets: Budgets) -> "Funds":
+        whole = setup.gpus * setup.seconds
+        return cls(
+            {
+                leaf: None if setup.unlimited else budgets.entitled(leaf, whole)
+                for leaf in budgets.leaves
+            },
+            dict.fromkeys(budgets.leaves, 0),
+        )
+
+    def set_aside(self, leaf: int, gpu_seconds: int) -> bool:
+        """Set so much aside if the leaf has it."""
+        granted = self.granted[leaf]
+        if granted is not None and self.committed[leaf] + gpu_seconds > granted:
+            return False
+        self.committed[leaf] += gpu_seconds
+        return True
+
+    def give_back(self, leaf: int, gpu_seconds: int) -> None:
+        self.committed[leaf] -= gpu_seconds
+        self.freed.add(leaf)
+
+
+def _between(before: int, after: int, part: int, whole: int) -> int:
+    return before + (after - before) * part // whole

@@ -1,0 +1,37 @@
+"""What every policy is asked and told."""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from .world import SimJob
+
+
+@dataclass
+class Decision:
+    """What is stopped and started now: runs with the budget they yield to, jobs with first GPUs."""
+
+    stops: list[tuple[SimJob, str | None]] = field(default_factory=list)
+    starts: list[tuple[SimJob, int]] = field(default_factory=list)
+    again: bool = False  # ask once more at the same instant
+
+
+class Policy(Protocol):
+    """Decides; the simulator carries it out and tells it of every change."""
+
+    def added(self, job: SimJob) -> None:
+        """A job waits."""
+
+    def left(self, job: SimJob) -> None:
+        """A job waits no longer."""
+
+    def started(self, job: SimJob) -> None:
+        """A job runs."""
+
+    def stopped(self, job: SimJob) -> None:
+        """A run is over."""
+
+    def changed(self) -> None:
+        """A run ended, a timestep began, or a run lost its funding."""
+
+    def decide(self) -> Decision:
+        """What is due now."""

@@ -1,0 +1,216 @@
+"""`manage.py simulate TRACE.csv`: play a trace under one policy or several, with no database."""
+
+import contextlib
+import json
+import time
+from argparse import RawDescriptionHelpFormatter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import CommandError, CommandParser
+
+from allocator.core.fairshare import read_tree
+from allocator.core.made_traces import Lab, made_trace, with_debug_jobs
+from allocator.core.scenario import parse_json
+from allocator.core.simulate import POLICIES, simulate
+from allocator.core.simulation.measures import Outcome
+from allocator.core.simulation.setup import Setup, equal_tree, nodes_of, tree_of
+from allocator.core.simulation.tables import comparison
+from allocator.core.traces import DAY_S, Trace, read_csv, read_swf
+from allocator.core.validate import ProblemError
+from config.commands import OneLineCommand
+
+from ._files import output, refusing, source
+from ._warm import warm_up
+
+MADE = "made"  # as a trace's name: the one that comes with the project
+SHOWN = 20  # bad rows that are named
+EXAMPLE = """example:
+  python manage.py simulate jobs.csv --nodes 56x8 --days 3 --policy fairshare --policy fifo
+  python manage.py simulate made --nodes 56x8 --days 7 --debug-jobs 60 --json out.json
+
+The trace is a CSV file with job_id, submit_time_s, gpus, duration_s and group, and if it has them
+kind, min_runtime_s, resumable, urgency, time_limit_s and parked; a file in the Standard Workload
+Format (NAME.swf); or the word made, for a trace made from --seed. The tree file is that of the
+fairshare command: its leaves are the trace's groups. Figures are explained in docs/simulator.md.
+
+exit status: 0 done, 2 bad input (nothing is simulated or written)"""
+
+
+class Command(OneLineCommand):
+    help = "Simulate a trace of jobs under scheduling policies, side by side. Needs no database."
+    requires_system_checks = ()
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        kwargs |= {"epilog": EXAMPLE, "formatter_class": RawDescriptionHelpFormatter}
+        return super().create_parser(prog_name, subcommand, **kwargs)
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        add = parser.add_argument
+        add("trace", metavar="TRACE.csv", help="the jobs, or the word made")
+        add("--nodes", required=True, help="NODESxGPUS, as in 56x8")
+        add("--tree", metavar="TREE.json", help="the budgets' shares (default: equal by group)")
+        add("--policy", action="append", choices=POLICIES, help="may be repeated (fairshare)")
+        add("--days", type=int, metavar="N", help="how many to simulate (default: to the last job)")
+        add("--start-day", type=int, default=0, metavar="D", help="first day of the trace (0)")
+        add("--unlimited", action="store_true", help="every budget can pay for all it asks")
+        add("--exact", action="store_true", help="durations are declared without an error")
+        add("--seed", type=int, default=0, metavar="N", help="of errors and made jobs (0)")
+        add("--debug-jobs", type=int, default=0, metavar="N", help="so many a day mixed in (0)")
+        add("--skip-bad-rows", action="store_true", help="leave out rows that can't be read")
+        add("--json", metavar="OUT", help="write all figures to this file")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        name, out = options["trace"], options["json"]
+        with refusing(name):
+            check_numbers(options)
+            trace = self._trace(options)
+            setup = self._setup(options, trace)
+        with contextlib.ExitStack() as stack:
+            file = None
+            if out:
+                stack.enter_context(refusing(out))
+                file = stack.enter_context(output(out, besides=name))
+            warm_up(self)
+            outcomes = self._outcomes(trace, setup, options["policy"] or ["fairshare"], name)
+            if file is not None:
+                file.write(json.dumps(to_json(name, setup, outcomes), indent=1) + "\n")
+        for line in comparison(outcomes):
+            self.stdout.write(line)
+
+    def _trace(self, options: dict[str, Any]) -> Trace:
+        trace = self._read(options)
+        if options["debug_jobs"]:
+            trace = with_debug_jobs(trace, options["debug_jobs"], options["seed"])
+        first, days = options["start_day"], options["days"]
+        last = max((job.submit_time_s for job in trace.jobs), default=0) // DAY_S
+        inside = trace.between(first * DAY_S, (last + 1 if days is None else first + days) * DAY_S)
+        if not inside.jobs:
+            raise ProblemError(
+                f"no job is submitted from day {first} on in that time: the trace has days 0 to "
+                f"{last}."
+            )
+        if inside.rounded:
+            self.stderr.write(
+                f"{inside.rounded} of {len(inside.jobs)} jobs get more GPUs than they ask: a block "
+                "is a power of two."
+            )
+        return inside
+
+    def _read(self, options: dict[str, Any]) -> Trace:
+        name = options["trace"]
+        if name == MADE:
+            gpus = sum(node.gpus for node in nodes_of(options["nodes"]))
+            days = options["start_day"] + (options["days"] or Lab.days)
+            return made_trace(Lab(gpus=gpus, days=days, seed=options["seed"]))
+        try:
+            with Path(name).open(newline="", encoding="utf-8-sig") as file:
+                read = read_swf if name.lower().endswith(".swf") else read_csv
+                trace = read(file, Path(name).name)
+        except UnicodeDecodeError:
+            raise ProblemError("it is no text in UTF-8: name a CSV or SWF file.") from None
+        if trace.problems:
+            self._tell(trace.problems, skipped=options["skip_bad_rows"])
+        if not trace.jobs:
+            raise ProblemError("it has no jobs: give a line for each.")
+        return trace
+
+    def _tell(self, problems: Sequence[str], *, skipped: bool) -> None:
+        for sentence in problems[:SHOWN]:
+            self.stderr.write(sentence)
+        more = len(problems) - SHOWN
+        if more > 0:
+            self.stderr.write(f"and {more} rows more.")
+        if not skipped:
+            count = "one row" if len(problems) == 1 else f"{len(problems)} rows"
+            raise ProblemError(f"{count} can't be read: mend them, or give --skip-bad-rows.")
+
+    def _setup(self, options: dict[str, Any], trace: Trace) -> Setup:
+        days = options["days"] or trace.jobs[-1].submit_time_s // DAY_S + 1
+        tree = equal_tree(trace.groups)
+        if options["tree"]:
+            with refusing(options["tree"]):
+                tree = tree_of(read_tree(parse_json(source(options["tree"]))), trace.groups)
+        return Setup(
+            nodes=nodes_of(options["nodes"]),
+            tree=tree,
+            seconds=days * DAY_S,
+            unlimited=options["unlimited"],
+            spread=0.0 if options["exact"] else Setup.spread,
+            seed=options["seed"],
+            timestep_minutes=settings.TIMESTEP_MINUTES,
+            horizon=settings.HORIZON_TIMESTEPS,
+            window_s=settings.USAGE_WINDOW_DAYS * DAY_S,
+            preempted_percent=settings.PREEMPTION_CAP_PERCENT,
+            preempted_again_s=settings.PREEMPTED_AGAIN_MINUTES * 60,
+            default_minimum_s=settings.DEFAULT_MINIMUM_RUNTIME_MINUTES * 60,
+            longest_minimum_s=settings.MINIMUM_RUNTIME_MAX_HOURS * 3600,
+        )
+
+    def _outcomes(
+        self, trace: Trace, setup: Setup, policies: Iterable[str], name: str
+    ) -> list[Outcome]:
+        found = []
+        for policy in dict.fromkeys(policies):
+            progress = Progress(policy, setup.seconds, self.stderr._out)
+            with refusing(name):
+                found.append(simulate(trace, setup, policy, progress=progress.show))
+            progress.done()
+        return found
+
+
+def to_json(name: str, setup: Setup, outcomes: Iterable[Outcome]) -> dict[str, Any]:
+    """The file: what was simulated, and every figure of each policy."""
+    return {
+        "trace": name,
+        "gpus": setup.gpus,
+        "seconds": setup.seconds,
+        "unlimited": setup.unlimited,
+        "seed": setup.seed,
+        "spread": setup.spread,
+        "policies": [outcome.to_dict() for outcome in outcomes],
+    }
+
+
+class Progress:
+    """How far a simulation is and how long it may still take, on the error output."""
+
+    def __init__(self, policy: str, seconds: int, stream: Any) -> None:
+        self.policy, self.seconds, self.stream = policy, seconds, stream
+        self.moves = stream.isatty()
+        self.began = self.shown = time.monotonic()
+
+    def show(self, at: int) -> None:
+        now = time.monotonic()
+        if now - self.shown < (0.5 if self.moves else 10):
+            return
+        self.shown = now
+        left = (now - self.began) * (self.seconds - at) / max(at, 1)
+        line = (
+            f"{self.policy}: day {at / DAY_S:.1f} of {self.seconds / DAY_S:.0f}, about "
+            f"{left:.0f} s left"
+        )
+        self.stream.write(f"\r{line:<72}" if self.moves else f"{line}\n")
+        self.stream.flush()
+
+    def done(self) -> None:
+        spent = time.monotonic() - self.began
+        line = f"{self.policy}: {self.seconds / DAY_S:.0f} days in {spent:.1f} s"
+        self.stream.write(f"\r{line:<72}\n" if self.moves else f"{line}\n")
+        self.stream.flush()
+
+
+def check_numbers(options: dict[str, Any]) -> None:
+    """Refuse what is out of range."""
+    for name, least, most in (
+        ("days", 1, 366),
+        ("start_day", 0, 36_500),
+        ("seed", 0, 2**31),
+        ("debug_jobs", 0, 10_000),
+    ):
+        value = options[name]
+        if value is not None and not least <= value <= most:
+            flag = name.replace("_", "-")
+            raise CommandError(f"--{flag} is {value}, but must be {least} to {most}.", returncode=2)
