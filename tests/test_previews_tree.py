@@ -26,6 +26,7 @@ from tests.factories import (
     make_nodes,
     make_period,
     make_pool,
+    make_role,
     make_run,
     make_shares,
     make_tree,
@@ -349,7 +350,7 @@ def test_the_call_that_previews_shares_says_it_too(
 
 @pytest.mark.usefixtures("at_half")
 def test_nobody_reads_there_of_what_they_may_not_see(
-    api_of: Any, tree: Tree, quarter: Period
+    api_of: Any, cast: Any, tree: Tree, quarter: Period
 ) -> None:
     services.grant(
         budget=tree[SCIENCE], amount_mgpus=CREDIT, author=make_user(), note="x", key="k", now=HALF
@@ -358,6 +359,11 @@ def test_nobody_reads_there_of_what_they_may_not_see(
     assert {row["path"] for row in body["rows"]} == {SCIENCE, PETREL, AUK}
     below = looked(api_of, AUK, {"archive": {"siblings": {"petrel": 100_000}}}, "manager")
     assert {row["path"] for row in below["rows"]} == {SCIENCE, PETREL, AUK}
+    make_role(cast["manager"], tree[TERN], "manager")
+    move = {"move": {"to": TERN, "share": 10_000}}
+    across = {row["path"] for row in looked(api_of, AUK, move, "manager")["rows"]}
+    everything = {row["path"] for row in looked(api_of, AUK, move)["rows"]}
+    assert (across, everything - across) == ({SCIENCE, AUK, TERN}, {VISION})
     whole = looked(api_of, SCIENCE, {"archive": {}})
     assert {row["path"] for row in whole["rows"]} == {"orlo", SCIENCE, PETREL, AUK}
 
