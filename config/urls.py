@@ -9,6 +9,7 @@ from allocator import api as allocator
 from allocator import views as cluster_pages
 from budgets import api as budgets
 from budgets import views as budget_pages
+from budgets.views import by_hand as by_hand_pages
 from budgets.views import diffs as diff_pages
 from budgets.views import names as name_pages
 from clusters import api as clusters
@@ -108,6 +109,8 @@ pages: list[URLPattern | URLResolver] = [
     ),
     path("budgets/<path:path>/rename", name_pages.rename, name="rename"),
     path("budgets/<path:path>/diff", diff_pages.differences, name="budget-diff"),
+    path("budgets/<path:path>/by-hand", by_hand_pages.by_hand, name="by-hand"),
+    path("budgets/<path:path>/by-hand/preview", by_hand_pages.preview, name="by-hand-preview"),
     path("budgets/<path:path>/plan", ledger_pages.plan, name="budget-plan"),
     path("budgets/<path:path>/exemptions", ledger_pages.ask_exemption, name="exemption-ask"),
     path("budgets/<path:path>", budget_pages.budget, name="budget"),

@@ -19,6 +19,7 @@ from ledger.grants import (
     grant,
     open_period,
     refuse_a_fall_below_claims,
+    refuse_an_amount,
 )
 from ledger.instants import LedgerError, whole
 from ledger.lock import lock_ledger
@@ -91,13 +92,17 @@ def entries_by_hand(*budgets: Budget) -> QuerySet[Entry]:
     """Return what people granted to budgets and adjusted in them by hand."""
     # By the index of a period's sums, and unordered: a budget has thousands of charges to each.
     periods = list(Period.objects.values_list("pk", flat=True))
-    mine = Entry.objects.filter(period__in=periods, budget__in=budgets).order_by()
-    return Entry.objects.filter(pk__in=list(mine.filter(WRITTEN).values_list("pk", flat=True)))
+    kinds = (Entry.Kind.GRANT, Entry.Kind.ADJUST)
+    mine = Entry.objects.filter(WRITTEN, period__in=periods, budget__in=budgets, kind__in=kinds)
+    return Entry.objects.filter(pk__in=list(mine.order_by().values_list("pk", flat=True)))
 
 
-def preview_by_hand(*, kind: Kind, budget: Budget, amount_mgpus: int, now: datetime) -> Effect:
+def preview_by_hand(
+    *, kind: Kind, budget: Budget, amount_mgpus: int, now: datetime, of: Period | None = None
+) -> Effect:
     """Return what an entry would do, unwritten. Raises LedgerError where `write_by_hand` would."""
     now = whole(now, "now")
+    _refuse_a_period(kind, of)
     found = accounts(period=open_period(now), at=now)
     _refuse(found, kind, budget, amount_mgpus)
     return _effect(found, kind, budget, amount_mgpus)
@@ -122,8 +127,7 @@ def write_by_hand(
     """
     now = whole(now, "now")
     lock_ledger()
-    if of is not None and kind != Kind.ADJUST:
-        raise LedgerError("Only an adjustment is about a closed period: leave the period out.")
+    _refuse_a_period(kind, of)
     if (known := _known(key)) is not None:
         if (known.key, known.budget_id, known.amount_mgpus) != (
             _unique(kind, key, of),
@@ -151,7 +155,13 @@ def write_by_hand(
     return Written(made, anew=True)
 
 
+def _refuse_a_period(kind: Kind, of: Period | None) -> None:
+    if of is not None and kind != Kind.ADJUST:
+        raise LedgerError("Only an adjustment is about a closed period: leave the period out.")
+
+
 def _refuse(found: Accounts, kind: Kind, budget: Budget, amount: int) -> None:
+    refuse_an_amount(amount)
     if kind == Kind.GRANT:
         if amount > 0 and budget.archived_at is not None:
             raise LedgerError(f"{budget.path} is archived: choose a budget that can spend.")

@@ -217,13 +217,19 @@ def open_period(now: datetime) -> Period:
     return period
 
 
+def refuse_an_amount(amount: int) -> None:
+    """Raise LedgerError for 0 and for more than the database's sums have room for."""
+    if not 0 < abs(amount) <= AMOUNT_MAX:
+        raise LedgerError(f"Give an amount other than 0, of at most {credits(AMOUNT_MAX)} credits.")
+
+
 def _check(note: str, amounts: Iterable[int], keys: Iterable[str]) -> None:
     if not note.strip():
         raise LedgerError("Give a reason: it stands beside the entry for good.")
     if len(note.strip()) > NOTE_MAX:
         raise LedgerError(f"The reason is longer than {NOTE_MAX} characters: shorten it.")
-    if not all(0 < abs(amount) <= AMOUNT_MAX for amount in amounts):
-        raise LedgerError(f"Give an amount other than 0, of at most {credits(AMOUNT_MAX)} credits.")
+    for amount in amounts:
+        refuse_an_amount(amount)
     if any(len(key) > KEY_MAX for key in keys):
         raise LedgerError("The key is too long: give one of at most 90 characters.")
 

@@ -57,7 +57,7 @@ def closed(until: datetime) -> None:
 
 def at(monkeypatch: pytest.MonkeyPatch, instant: datetime) -> None:
     """Let the pages' clock stand at an instant."""
-    own = ("budgets.views", "budgets.views.diffs", "budgets.views.names")
+    own = tuple(f"budgets.views{name}" for name in ("", ".by_hand", ".diffs", ".names"))
     for module in ("config.shell", "config.views", *own, "ledger.views"):
         monkeypatch.setattr(f"{module}.now", lambda: instant)
 

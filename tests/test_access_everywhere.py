@@ -72,6 +72,9 @@ DEEDS = (
     Deed(A.TRANSFER, "get", "/budgets/{path}/transfers"),
     Deed(A.TRANSFER, "post", "/budgets/{path}/transfers", {}),
     Deed(A.TRANSFER, "post", "/budgets/{path}/transfers/preview", {}),
+    Deed(A.ADMINISTER, "get", "/budgets/{path}/by-hand"),
+    Deed(A.ADMINISTER, "post", "/budgets/{path}/by-hand", {}),
+    Deed(A.ADMINISTER, "post", "/budgets/{path}/by-hand/preview", {}),
     Deed(A.VIEW, "get", API + "by-hand/"),
     Deed(A.ADMINISTER, "post", API + "by-hand/", REASON | {"kind": "grant", "amount_mgpus": 1}),
     Deed(A.ADMINISTER, "post", API + "by-hand/preview/", {"kind": "grant", "amount_mgpus": 1}),
@@ -194,6 +197,7 @@ def test_the_form_submits_only_where_one_may(
 PEOPLE = ("root", "admin", "manager", "member", "viewer", "stranger", "nobody")
 EVERYONE = dict.fromkeys(PEOPLE, 200)
 NOTHING = dict.fromkeys(PEOPLE, 404)
+ABOVE_ALL = NOTHING | {"root": 200, "admin": 200}
 PETREL = EVERYONE | {"stranger": 404, "nobody": 404}
 SCIENCE = PETREL | {"member": 404, "viewer": 404}
 SUBMITS = EVERYONE | {"viewer": 403, "nobody": 403}
@@ -230,6 +234,9 @@ PAGES = [
     ("get", "budgets/orlo/science/diff", SCIENCE),
     ("get", "budgets/orlo/science/rename", SCIENCE | {"manager": 404}),
     ("post", "budgets/orlo/science/petrel/rename", SCIENCE),
+    ("get", "budgets/orlo/science/petrel/by-hand", ABOVE_ALL),
+    ("post", "budgets/orlo/science/petrel/by-hand", ABOVE_ALL),
+    ("post", "budgets/orlo/science/petrel/by-hand/preview", ABOVE_ALL),
     ("get", "requests", EVERYONE),
     ("get", "requests/{request}", PETREL),
     ("post", "requests/{request}/withdraw", PETREL),  # who may not is told so on the page

@@ -7,7 +7,7 @@ from itertools import dropwhile
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from allocator.pages import burning, changes, fairness, planning, requests, transfers, tree
+from allocator.pages import burning, by_hand, changes, fairness, planning, requests, transfers, tree
 from allocator.pages.burning import Burn
 from allocator.pages.changes import Change
 from allocator.pages.fairness import Fairness
@@ -18,12 +18,14 @@ from budgets.hues import Hue
 from budgets.models import WHOLE, Budget, Period, Role
 from budgets.shares import TreeNode
 from ledger import curves, rankings, reports
+from ledger.models import Entry
 from ledger.reports import DayBurn
 from workloads.models import Job
 
 DAYS = 14
 TOP_JOBS = 8
 CHANGES = 6
+BY_HAND = 6
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,8 @@ class Page:
     can_ask: bool
     can_transfer: bool
     can_rename: bool
+    can_write_by_hand: bool
+    by_hand: list[Entry]
     asked: list[requests.Row]
     effective: int | None
     planned_mgpus: int | None  # to be left now
@@ -167,8 +171,10 @@ def page(user: Person, *, path: str, now: datetime, sort: str = "") -> Page:
         can_propose=bool(node and node.children) and held.can(Action.PROPOSE_SHARES, path),
         can_submit=bool(node and node.is_leaf) and held.can(Action.SUBMIT, path),
         can_ask=bool(node) and _asks(held, budget),
+        can_write_by_hand=period is not None and held.can(Action.ADMINISTER, path),
         can_transfer=period is not None and transfers.may_transfer(held, node, nodes),
         can_rename=held.can(Action.RENAME, path),
+        by_hand=by_hand.lately(budget, limit=BY_HAND),
         asked=requests.open_for(user, budget=budget, now=now),
         effective=int(node.effective * WHOLE) if node else None,
         planned_mgpus=_planned(budget, period, now),

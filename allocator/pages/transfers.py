@@ -108,7 +108,7 @@ def subject(user: Person, *, path: str, now: datetime) -> Subject:
         hues=painted,
         period=periods.active(now),
         targets=list(_targets(held, source, nodes)),
-        pools=_priced(now),
+        pools=priced(now),
         has_children=bool(nodes[source.pk].children),
         now=now,
     )
@@ -171,7 +171,8 @@ def _targets(held: Standing, source: Budget, nodes: Mapping[int, TreeNode]) -> l
     return sorted(found, key=lambda target: target.budget.path.split("/"))
 
 
-def _priced(now: datetime) -> list[Priced]:
+def priced(now: datetime) -> list[Priced]:
+    """Return every pool with its rate of now."""
     rates, at = Rates.load(), to_seconds(now)
     return [Priced(pool, rates.at(pool.pk, at)) for pool in Pool.objects.all()]
 

@@ -35,12 +35,11 @@ class AmountIn(Strict):
 
     kind = serializers.ChoiceField(choices=KINDS)
     amount_mgpus = Integer(min_value=-AMOUNT_MAX, max_value=AMOUNT_MAX)
+    of = Integer(required=False, help_text="Id of the closed period that an adjustment corrects")
 
 
 class ByHandIn(AmountIn, EntryIn):
     """One entry in the open period, and why. An adjustment above 0 settles more, below 0 less."""
-
-    of = Integer(required=False, help_text="Id of the closed period that an adjustment corrects")
 
 
 class PairOut(serializers.Serializer[Any]):
@@ -114,6 +113,7 @@ class PreviewByHand(APIView):
                 budget=budget,
                 amount_mgpus=given["amount_mgpus"],
                 now=clock.now(),
+                of=_period(given),
             )
         held = standing(request.user)
         changes = [_change(one) for one in effect.changes if held.sees(one.path)]

@@ -1,5 +1,6 @@
 """The forms of pages about budgets."""
 
+from budgets.forms.by_hand import ByHandForm
 from budgets.forms.requests import AskForm, DecisionForm
 from budgets.forms.shares import DECISIONS, SharesForm, rebased, share_name
 from budgets.forms.transfers import TransferForm
@@ -7,6 +8,7 @@ from budgets.forms.transfers import TransferForm
 __all__ = [
     "DECISIONS",
     "AskForm",
+    "ByHandForm",
     "DecisionForm",
     "SharesForm",
     "TransferForm",
