@@ -98,8 +98,9 @@ def accounts(
 ) -> Accounts:
     """Return a period's amounts at an instant, in a constant number of queries.
 
-    What ran since the last closed timestep is in flight; of each hold, only what has not run yet
-    is held, so no second counts twice. ``tree``: who stood under whom, or would.
+    What ran since the last closed timestep is in flight, as far as its budget can pay for it: the
+    rest turns unfunded as soon as the timestep is closed, and is no sibling's loss until then. Of
+    each hold, only what has not run yet is held, so no second counts twice. ``tree``: who stood under whom, or would.
     """
     tree = tree or Membership.load()
     return accounts_of(period_sums(period, tree), tree, period=period, at=at, jobs=jobs)
@@ -117,21 +118,24 @@ def accounts_of(
     found = Accounts(tree=tree, at=to_seconds(at))
     _add_sums(found, sums)
     # Thousands run, in hundreds of budgets: summed first, so that each chain is walked once.
-    in_flight: dict[tuple[int, int], int] = defaultdict(int)  # by budget and start
+    in_flight: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))  # by start
     budgets: dict[Attempt, int] = {}
     for part in uncharged(since=period.starts_at, until=min(at, period.ends_at), tree=tree):
         found.running[part.attempt] += part.amount_mgpus
-        in_flight[part.budget_id, part.start] += part.amount_mgpus
+        in_flight[part.budget_id][part.start] += part.amount_mgpus
         budgets[part.attempt] = part.budget_id
-    for (budget_id, start), amount in in_flight.items():
-        found._spend(found.in_flight, budget_id, start, amount)
     for attempt, left in open_holds({mine.job_id for mine in budgets} | set(jobs)).items():
         found.open_holds[attempt] = left.get(period.pk, 0)
     under_way: dict[int, int] = defaultdict(int)
     for attempt, budget_id in budgets.items():
         under_way[budget_id] += min(found.open_holds[attempt], found.running[attempt])
-    for budget_id, amount in under_way.items():
-        found._add(found.held, budget_id, found.at, -amount)
+    for budget_id, by_start in in_flight.items():
+        set_aside = under_way[budget_id]
+        payable = set_aside + max(0, found.free(budget_id))
+        for start, amount in sorted(by_start.items()):
+            found._spend(found.in_flight, budget_id, start, min(amount, payable))
+            payable -= min(amount, payable)
+        found._add(found.held, budget_id, found.at, -set_aside)
     return found
 
 

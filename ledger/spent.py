@@ -216,10 +216,11 @@ def _charged(
     start, end = from_seconds(borders[0]), from_seconds(borders[-1])
     inside = Q(at__gte=start, until__lte=end)
     crossing = ~inside
-    for row in _grouped(charges.filter(inside), ["budget_id", "epoch", "funded", "job__kind", *by]):
+    group = ("budget_id", "epoch", "funded", "job__kind", *by)
+    for row in _grouped(charges.filter(inside), group):
         piece = _piece(row)
         if by and _crosses(piece, borders):
-            crossing |= Q(budget_id=piece.budget_id, timestep=row["timestep"])
+            crossing |= Q(**{name: row[name] for name in group})  # no other group's: each once
         else:
             yield piece
     for charge in charges.filter(crossing).select_related("job"):

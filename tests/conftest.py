@@ -1,6 +1,7 @@
 """Fixtures that belong to no part: where Chromium and the shared data are."""
 
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from budgets.models import Budget
 from config.celery import app
 from config.launcher.testing import find_chromium
 from tests import factories as make
+from tests.factories import HOUR, T0
 from tests.pages_day import Day, play
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -190,3 +192,13 @@ def api_of(cast: dict[str, User]) -> Any:
         return client
 
     return sign_in
+
+
+@pytest.fixture
+def noon(monkeypatch: pytest.MonkeyPatch) -> datetime:
+    """Let the product's clock stand twelve hours into the period."""
+    at = T0 + 12 * HOUR
+    for module in ("config.clock", "config.shell", "config.views", "budgets.views"):
+        monkeypatch.setattr(f"{module}.now", lambda: at)
+    monkeypatch.setattr("allocator.views.now", lambda: at)
+    return at

@@ -1,33 +1,33 @@
 """The acceptance tests of day one, row by row, at the level of the whole product.
 
+Rows 1 to 16, shares and what may be spent; the others stand in test_acceptance_ledger.py.
 Each class is a row: what goes wrong elsewhere, and what must hold here. The finer tests of each
 part stand with that part.
 """
 
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import repeat
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.core.management import call_command
 from django.db import DatabaseError, connections, transaction
-from django.db.models import ProtectedError, Sum
+from django.db.models import Sum
 from rest_framework.test import APIClient
 
-from allocator import cycle, entitlements
+from allocator import entitlements
 from allocator.core.fairshare import ShareNode, factors
-from budgets import services, shares
-from budgets.models import Budget, ChangeSet, Period, Share
+from budgets import shares
+from budgets.models import Budget, ChangeSet, Share
 from clusters.models import Node, SimulatedFault
 from ledger import holds, reports
 from ledger import services as ledger
-from ledger.entries import Attempt
-from ledger.models import ClosedTimestep, Entry
+from ledger.models import Entry
 from ledger.rollups import Fact, sums_of
 from tests import factories as make
+from tests.acceptance_world import API, MINUTE, figures_of, root_api
 from tests.factories import HOUR, T0, TIMESTEP
 from tests.helpers import CREDIT, Institute, make_institute
 from tests.ledger_world import ledger as book
@@ -35,29 +35,6 @@ from tests.pages_world import client_of, text_of
 from workloads.models import Job, Run
 
 pytestmark = pytest.mark.django_db
-MINUTE = timedelta(minutes=1)
-API = "/api/v1/budgets/"
-
-
-@pytest.fixture
-def noon(monkeypatch: pytest.MonkeyPatch) -> datetime:
-    """Let the product's clock stand twelve hours into the period."""
-    at = T0 + 12 * HOUR
-    for module in ("config.clock", "config.shell", "config.views", "budgets.views"):
-        monkeypatch.setattr(f"{module}.now", lambda: at)
-    monkeypatch.setattr("allocator.views.now", lambda: at)
-    return at
-
-
-def root_api() -> APIClient:
-    client = APIClient()
-    client.force_authenticate(make.make_user(is_superuser=True, is_staff=True))
-    return client
-
-
-def figures_of(client: APIClient, path: str) -> dict[str, int]:
-    found: dict[str, int] = client.get(f"{API}{path}/").json()["figures"]
-    return found
 
 
 class TestRow1ChildrenNeverTotalMoreThanTheirParent:
@@ -161,6 +138,39 @@ class TestRow2WhatIsShownIsSpendable:
         assert reports.spendable(budget=place.petrel, now=at) == 0
         assert reports.spendable(budget=place.auk, now=at) == 8 * CREDIT
         assert place.submit(place.auk, at).funded
+
+    def test_nor_does_one_that_overspends_while_nobody_ticks(self) -> None:
+        """petrel's 4 credits last half an hour; for two hours no cycle stops charging it."""
+        place = make_institute(credits={"orlo/science/petrel": 4, "orlo/science/auk": 8})
+        long = place.submit(place.petrel, minimum_runtime_s=1800, lasts=4 * 3600)
+        place.cycle(T0)
+        at = T0 + 2 * HOUR
+        seen = reports.figures(period=place.period, now=at)
+        petrel, auk = seen[place.petrel.pk], seen[place.auk.pk]
+        assert (petrel.in_flight_mgpus, petrel.spendable_mgpus) == (4 * CREDIT, 0)
+        assert auk.spendable_mgpus == 8 * CREDIT
+        assert place.submit(place.auk, at).funded
+        place.play(at, at + TIMESTEP)  # catches up: what petrel couldn't pay ran unfunded
+        charged = Entry.objects.filter(job=long, kind="charge")
+        assert charged.aggregate(sum=Sum("amount_mgpus"))["sum"] == 4 * CREDIT
+
+    def test_the_screen_shows_the_three_apart(self, noon: datetime, settings: Any) -> None:
+        place = make_institute(credits=0)
+        give_one(place, "orlo", 300)
+        give_one(place, "orlo/science", 200)
+        give_one(place, "orlo/science/petrel", 130)
+        give_one(place, "orlo/vision/tern", 50)
+        client = client_of(make.make_user(is_superuser=True))
+        science, petrel, tern = (
+            text_of(client.get(f"/budgets/orlo/{path}"))
+            for path in ("science", "science/petrel", "vision/tern")
+        )
+        assert "Granted 200 cr" in science
+        assert "Spendable 200 cr bound by Science itself" in science
+        assert "70 cr of the grant are in reserve" in science
+        assert "Spendable 130 cr bound by Petrel itself" in petrel
+        assert "Granted 50 cr" in tern
+        assert "Spendable 0 cr bound by Vision" in tern
 
 
 def give_one(place: Institute, path: str, credits: int) -> None:
@@ -343,213 +353,3 @@ def at_once(work: Callable[[], Any], number: int) -> list[Any]:
     for thread in threads:
         thread.join()
     return results
-
-
-class TestRow17NothingSpentIsInvisible:
-    """Settled, in flight and held; what a job did not use is released as it ends."""
-
-    def test_each_second_is_in_exactly_one_part(self, noon: datetime) -> None:
-        place = make_institute(credits={"orlo/science/petrel": 100})
-        job = place.submit(place.petrel, minimum_runtime_s=7200, lasts=3 * 3600)
-        parts = []
-        place.cycle(T0)
-        for at in (T0, T0 + 10 * MINUTE):
-            parts.append(reports.figures(period=place.period, now=at)[place.petrel.pk])
-        place.play(T0 + 30 * MINUTE, T0 + HOUR)
-        parts.append(reports.figures(period=place.period, now=T0 + HOUR)[place.petrel.pk])
-        seen = [(p.settled_mgpus, p.in_flight_mgpus, p.held_mgpus) for p in parts]
-        tenth = 8 * 600 * 1000
-        assert seen[0] == (0, 0, 16 * CREDIT)
-        assert seen[1] == (0, tenth, 16 * CREDIT - tenth)
-        assert seen[2] == (8 * CREDIT, 0, 8 * CREDIT)
-        assert job.runs.get().state == Run.State.RUNNING
-
-    def test_a_job_that_ends_at_a_tenth_gives_nine_tenths_back_at_once(self) -> None:
-        place = make_institute(credits={"orlo/science/petrel": 100})
-        place.submit(place.petrel, minimum_runtime_s=3600, lasts=360)
-        place.cycle(T0)
-        end = T0 + 6 * MINUTE
-        place.cycle(end)
-        mine = reports.figures(period=place.period, now=end)[place.petrel.pk]
-        assert mine.held_mgpus == 0
-        assert mine.in_flight_mgpus == 8 * CREDIT // 10
-        assert mine.spendable_mgpus == 100 * CREDIT - 8 * CREDIT // 10
-
-    def test_orphan_holds_expire_by_a_sweeper(self) -> None:
-        place = make_institute()
-        job = place.submit(place.petrel)
-        Job.objects.filter(pk=job.pk).update(state="failed", ended_at=T0)  # as no service would
-        assert holds.orphan_holds() == {Attempt(job.pk, job.attempt): {place.period.pk: 8 * CREDIT}}
-        (swept,) = ledger.sweep_holds(now=T0 + MINUTE)
-        assert (swept.job_id, swept.amount_mgpus) == (job.pk, 8 * CREDIT)
-        assert holds.orphan_holds() == {}
-        assert ledger.sweep_holds(now=T0 + 2 * MINUTE) == []
-
-
-class TestRow20EachSecondIsChargedOnce:
-    """Replays, restarts, requeues and reused ids of a cluster leave the ledger equal."""
-
-    def test_replaying_the_day_changes_nothing(self) -> None:
-        place = make_institute()
-        SimulatedFault.objects.create(
-            node=place.nodes[0], starts_at=T0 + 40 * MINUTE, ends_at=T0 + HOUR
-        )
-        for _ in range(3):
-            place.submit(place.petrel, lasts=2 * 3600, minimum_runtime_s=0, when_unfunded="run")
-            place.submit(place.auk, lasts=2 * 3600)
-        place.play(T0, T0 + 12 * HOUR)
-        before = book()
-        for one in ClosedTimestep.objects.all():
-            assert not ledger.close_timestep(
-                start=one.start, end=one.end, parked={}, now=T0 + 13 * HOUR
-            )
-        for run in Run.objects.filter(end_reason=Run.EndReason.NODE_FAILURE):
-            ledger.refund_run(run=run, now=T0 + 13 * HOUR, policy="all")
-        cycle.run(at=T0 + 12 * HOUR, trigger="test")
-        cycle.run(at=T0 + 12 * HOUR, trigger="test")
-        assert book() == before
-        place.check(at=T0 + 12 * HOUR)
-
-    def test_each_requeue_is_a_run_of_its_own_whatever_its_cluster_calls_it(self) -> None:
-        """A cluster is given our id, job and attempt, so none comes round again."""
-        place = make_institute()
-        (node, *_) = place.nodes
-        job = make.make_job(place.petrel, gpus=1)
-        runs = [
-            make.make_run(
-                job,
-                {node: 0b1},
-                started_at=T0 + number * 10 * MINUTE,
-                ended_at=T0 + (number + 1) * 10 * MINUTE,
-            )
-            for number in range(3)
-        ]
-        assert len({run.external_id for run in runs}) == 3
-        for _ in range(2):
-            ledger.close_timestep(start=T0, end=T0 + TIMESTEP, parked={}, now=T0 + TIMESTEP)
-        charges = Entry.objects.filter(kind="charge")
-        assert sorted(charges.values_list("run_id", "gpu_seconds")) == [
-            (run.pk, 600) for run in runs
-        ]
-        assert len(set(charges.values_list("key", flat=True))) == 3
-
-
-class TestRow21EveryGpuSecondIsSomewhere:
-    """Σ charged + unfunded + free + down = inventory, per type of GPU and timestep."""
-
-    def test_a_day_with_every_kind_of_work_is_conserved(
-        self, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        place = make_institute()
-        SimulatedFault.objects.create(
-            node=place.nodes[1], starts_at=T0 + 100 * MINUTE, ends_at=T0 + 200 * MINUTE
-        )
-        place.submit(place.petrel, lasts=5000)
-        place.submit(place.auk, gpus=1, lasts=700, minimum_runtime_s=0, when_unfunded="run")
-        place.serve(place.tern, profile=(2,) * 24, swap_cap=2)
-        place.play(T0, T0 + 6 * HOUR)  # the invariants hold after every cycle, worked out by hand
-        rows = reports.conservation(start=T0, end=T0 + 6 * HOUR)
-        for row in rows:
-            parts = row.charged + row.unfunded + row.free + row.down
-            assert (parts, row.unaccounted) == (row.inventory, 0)
-        assert sum(row.inventory for row in rows) == 16 * 6 * 3600
-        assert sum(row.down for row in rows) == 8 * 6000
-        assert sum(row.unfunded for row in rows) == 700
-        call_command("reconcile")
-        assert "clean" in capsys.readouterr().out.lower()
-
-    def test_what_nobody_charged_is_named(self, capsys: pytest.CaptureFixture[str]) -> None:
-        place = make_institute()
-        make.make_run(make.make_job(place.petrel), {place.nodes[0]: 0xFF})
-        ClosedTimestep.objects.create(start=T0, end=T0 + TIMESTEP, closed_at=T0 + TIMESTEP)
-        with pytest.raises(SystemExit) as ended:
-            call_command("reconcile")
-        assert ended.value.code == 1
-        assert place.pool.slug in capsys.readouterr().out
-
-
-class TestRow23CorrectionsAreEntries:
-    """With reason, author and reference; a closed period gets none, the open one does."""
-
-    def test_a_closed_period_is_corrected_in_the_open_one(self) -> None:
-        place = make_institute(ends_at=T0 + HOUR)
-        following = make.make_period("next", starts_at=T0 + HOUR, ends_at=T0 + 3 * HOUR)
-        place.submit(place.petrel, lasts=1800)
-        place.play(T0, T0 + HOUR)
-        closed = Period.objects.get(pk=place.period.pk)
-        assert closed.status == Period.Status.CLOSED, "by itself, once it was over and charged"
-        before = Entry.objects.filter(period=closed).count()
-        entry = ledger.adjust(
-            budget=place.petrel, amount_mgpus=-CREDIT, author=place.user, of=closed,
-            note="billed for a machine that never was", key="ticket-17", now=T0 + 2 * HOUR,
-        )  # fmt: skip
-        assert entry.period == following
-        assert (entry.author, entry.note) == (place.user, "billed for a machine that never was")
-        assert "ticket-17" in entry.key
-        assert Entry.objects.filter(period=closed).count() == before
-        again = ledger.adjust(
-            budget=place.petrel, amount_mgpus=-CREDIT, author=place.user, of=closed,
-            note="billed for a machine that never was", key="ticket-17", now=T0 + 2 * HOUR,
-        )  # fmt: skip
-        assert again == entry, "the same correction twice is one"
-
-    @pytest.mark.parametrize(("policy", "refunded"), [("all", 8 * 2400), ("none", 0)])
-    def test_what_a_node_failure_gives_back_is_a_setting(
-        self, settings: Any, policy: str, refunded: int
-    ) -> None:
-        settings.NODE_FAILURE_REFUND = policy
-        place = make_institute()
-        job = place.submit(place.petrel, lasts=2 * 3600)
-        for node in place.nodes:
-            SimulatedFault.objects.create(
-                node=node, starts_at=T0 + 40 * MINUTE, ends_at=T0 + 50 * MINUTE
-            )
-        place.play(T0, T0 + HOUR)
-        given = Entry.objects.filter(job=job, kind="refund").aggregate(sum=Sum("amount_mgpus"))
-        assert (given["sum"] or 0) == refunded * 1000
-
-
-class TestRow29NothingWithEntriesIsDeleted:
-    """Only archived; and totals of past periods do not move after a move."""
-
-    def test_a_budget_can_be_archived_and_not_deleted(self, noon: datetime, settings: Any) -> None:
-        settings.REPLAN_AT_ONCE = False
-        place = make_institute()
-        place.submit(place.auk, lasts=1800)
-        place.play(T0, T0 + HOUR)
-        for row in (place.auk, place.pool, place.user, place.period):
-            with pytest.raises(ProtectedError), transaction.atomic():
-                row.delete()
-        api = root_api()
-        assert api.delete(f"{API}orlo/science/auk/").status_code == 405
-        assert api.post(f"{API}orlo/science/auk/archive/", {"reason": "done"}).status_code == 200
-        listed = api.get(API, {"archived": "true"}).json()["budgets"]
-        assert "orlo/science/auk" in [row["path"] for row in listed]
-        assert (
-            reports.figures(period=place.period, now=noon)[
-                place.tree["orlo/science"].pk
-            ].settled_mgpus
-            == 4 * CREDIT
-        )
-
-    def test_past_totals_stay_after_a_move(self, noon: datetime, settings: Any) -> None:
-        settings.REPLAN_AT_ONCE = False
-        place = make_institute()
-        place.submit(place.auk, lasts=3600)
-        place.play(T0, T0 + 2 * HOUR)
-        api = root_api()
-        past = {"from": "2026-10-01T00:00:00Z", "to": "2026-10-01T06:00:00Z"}
-
-        def burned() -> dict[str, int]:
-            return {
-                path: api.get(f"{API}{path}/burn/", past).json()["total"]["burned_mgpus"]
-                for path in ("orlo", "orlo/science", "orlo/vision")
-            }
-
-        before = burned()
-        assert before == {"orlo": 8 * CREDIT, "orlo/science": 8 * CREDIT, "orlo/vision": 0}
-        services.move_budget(
-            budget=place.auk, to=place.tree["orlo/vision"], share=0, author=place.user,
-            reason="sees more than it hears", now=T0 + 8 * HOUR,
-        )  # fmt: skip
-        assert burned() == before

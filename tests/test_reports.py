@@ -40,9 +40,9 @@ def run_on(budget: Budget, gpus: int = 8, **fields) -> Run:
 
 
 def test_a_node_s_figures_include_its_subtree_s(tree: dict[str, Budget], period: Period) -> None:
-    run_on(tree["orlo/science/petrel"], 4)
-    run_on(tree["orlo/science/auk"], 2)
-    run_on(tree["orlo/vision/tern"], 1)
+    for leaf, gpus in {"science/petrel": 4, "science/auk": 2, "vision/tern": 1}.items():
+        give(tree[f"orlo/{leaf}"], 100, period)
+        run_on(tree[f"orlo/{leaf}"], gpus)
     run_on(tree["orlo/vision/tern"], 8, funded=False)
     end = close(2)
     found = reports.figures(period=period, now=end + 15 * MINUTE)

@@ -77,6 +77,24 @@ def test_a_charge_over_midnight_is_split_by_seconds(
     assert sum(one.busy_gpu_seconds + one.parked_gpu_seconds for one in found) == 3 * 3600
 
 
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kathmandu", "Pacific/Chatham"])
+def test_days_add_up_where_only_some_charges_of_a_timestep_lie_over_midnight(
+    tree: dict[str, Budget], period: Period, zone: str
+) -> None:
+    leaf, day = tree["orlo/vision/tern"], T0.replace(hour=0)
+    quarter = 15 * MINUTE
+    for number in range(4 * 24):  # a quarter of an hour each, funded and not by turns
+        at = day + number * quarter
+        run_on(leaf, 1, started_at=at, ended_at=at + quarter, funded=bool(number % 2))
+    run_on(leaf, 2, started_at=day)
+    close(48, since=day)
+    whole = {"start": day, "end": day + DAY}
+    found = reports.burn_by_day(budget=tree["orlo"], zone=ZoneInfo(zone), **whole)
+    assert sum(one.unfunded_gpu_seconds for one in found) == 12 * 3600
+    assert sum(one.busy_gpu_seconds for one in found) == (12 + 48) * 3600
+    assert sum(one.settled_mgpus for one in found) == 60 * CREDIT
+
+
 def test_a_charge_at_the_edge_of_the_interval_counts_by_seconds(
     tree: dict[str, Budget], period: Period
 ) -> None:
