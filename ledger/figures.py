@@ -100,7 +100,8 @@ def accounts(
 
     What ran since the last closed timestep is in flight, as far as its budget can pay for it: the
     rest turns unfunded as soon as the timestep is closed, and is no sibling's loss until then. Of
-    each hold, only what has not run yet is held, so no second counts twice. ``tree``: who stood under whom, or would.
+    each hold, only what has not run yet is held, so no second counts twice.
+    ``tree``: who stood under whom, or would.
     """
     tree = tree or Membership.load()
     return accounts_of(period_sums(period, tree), tree, period=period, at=at, jobs=jobs)
