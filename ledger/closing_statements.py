@@ -12,7 +12,7 @@ from budgets import shares
 from budgets.models import Budget, Period
 from budgets.names import Names
 from ledger.figures import SETTLES
-from ledger.grants import CORRECTS
+from ledger.grants import corrected_period
 from ledger.instants import to_seconds
 from ledger.membership import Membership
 from ledger.models import ClosingStatement, Entry
@@ -170,7 +170,7 @@ def _later(period: Period) -> QuerySet[Entry]:
 def _about(entry: Entry, period: Period) -> int | None:
     """Return the instant (seconds) in a period that an entry corrects; None if it is another's."""
     last = to_seconds(period.ends_at - SECOND)
-    if entry.key.startswith(f"{CORRECTS}{period.pk}:"):
+    if corrected_period(entry.key) == period.pk:
         return last
     if entry.run_id is None:
         return None

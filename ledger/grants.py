@@ -88,6 +88,13 @@ def adjust(
     return _write(Entry.Kind.ADJUST, open_period(now), amounts, [unique], author, note, now)[0]
 
 
+def corrected_period(key: str) -> int | None:
+    """Return the id of the closed period that an adjustment's key says it is about; else None."""
+    period_id, colon, _ = key.removeprefix(CORRECTS).partition(":")
+    named = key.startswith(CORRECTS) and colon and period_id.isdecimal()
+    return int(period_id) if named else None
+
+
 @transaction.atomic
 def transfer(
     *,

@@ -29,6 +29,7 @@ from tests.factories import (
     make_pool,
     make_run,
     make_shares,
+    someone,
 )
 from tests.ledger_world import close, give
 from workloads.models import JobEvent, Run
@@ -321,6 +322,36 @@ def test_what_was_charged_past_a_late_end_names_that_charge_s_time(tree, tmp_pat
         ("01:00", "Adjustment"),
     ]
     assert checked(file_of(tree["orlo"]), tmp_path / "f.csv").broken == []
+
+
+def test_an_adjustment_by_hand_of_a_closed_period_is_a_correction_of_all_of_it(
+    tree, tmp_path
+) -> None:
+    old = make_period("2026 Q3", starts_at=T0 - 92 * DAY, ends_at=T0, status="closed")
+    petrel, period = tree["orlo/science/petrel"], make_period()
+    give(petrel, 100, period)
+    words = {"budget": petrel, "author": someone(), "now": T0 + HOUR}
+    for key, of in (("billed", old), ("own", None), (f"of:{period.pk}:own", None)):
+        services.adjust(**words, amount_mgpus=-CREDIT, note=f"as {key}", key=key, of=of)
+    columns = (
+        *("ChargeClass", "ChargePeriodStart", "ChargePeriodEnd", "BillingPeriodStart"),
+        "ChargeCategory",
+    )
+    found = {
+        row["x_EntryKey"]: tuple(row[name] for name in columns)
+        for row in rows(file_of(tree["orlo"], T0, T0 + DAY))
+    }
+    opens, own = "2026-10-01T00:00:00Z", ("2026-10-01T01:00:00Z", "2026-10-01T01:30:00Z")
+    assert found == {
+        f"adjust:of:{old.pk}:billed": (
+            *("Correction", "2026-07-01T00:00:00Z", opens, opens, "Adjustment"),
+        ),
+        "adjust:own": ("", *own, opens, "Adjustment"),
+        # a key of somebody's own that only looks like one
+        f"adjust:of:{period.pk}:own": ("", *own, opens, "Adjustment"),
+    }
+    whole = checked(file_of(tree["orlo"], T0, T0 + DAY), tmp_path / "f.csv")
+    assert (whole.broken, whole.amount_mgpus) == ([], -3 * CREDIT)
 
 
 # --- Streaming and refusals -----------------------------------------------------------------------

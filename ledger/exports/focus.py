@@ -19,6 +19,7 @@ from budgets.models import Budget
 from ledger.exports import focus_columns as focus
 from ledger.exports.focus_rows import Correction, Line, Money, Names, rows_of
 from ledger.exports.sections import shown
+from ledger.grants import corrected_period
 from ledger.instants import LedgerError, span, to_seconds
 from ledger.membership import Membership
 from ledger.models import Entry
@@ -68,7 +69,7 @@ def _chunks(budget: Budget, between: Ran, version: str, money: Money) -> Iterato
     writer.writerow(columns)
     tree = Membership.load()
     names, number = Names.load(tree), 0
-    for line in _lines(tree, budget, *between):
+    for line in _lines(tree, names, budget, *between):
         for row in rows_of(line, names, money):
             for name in TYPED:
                 if row.get(name):
@@ -89,7 +90,7 @@ def _taken(text: io.StringIO) -> bytes:
 
 
 def _lines(
-    tree: Membership, budget: Budget, start: datetime, end: datetime
+    tree: Membership, names: Names, budget: Budget, start: datetime, end: datetime
 ) -> Iterator[Line | Correction]:
     """Yield charges by timestep, then corrections as they were written; those below the budget."""
     low, high = to_seconds(start), to_seconds(end)
@@ -106,9 +107,9 @@ def _lines(
         if budget.pk in tree.chain(line.budget_id, to_seconds(line.at)):
             batch.append(line)
         if len(batch) == BATCH:
-            yield from _with_charges(batch)
+            yield from _with_charges(batch, names)
             batch = []
-    yield from _with_charges(batch)
+    yield from _with_charges(batch, names)
 
 
 def _read(entries: QuerySet[Entry]) -> Iterator[Line]:
@@ -116,12 +117,21 @@ def _read(entries: QuerySet[Entry]) -> Iterator[Line]:
         yield Line(*values)
 
 
-def _with_charges(lines: list[Line]) -> Iterator[Correction]:
-    """Give each correction the time of what it corrects: a run's, or a single charge's."""
+def _with_charges(lines: list[Line], names: Names) -> Iterator[Correction]:
+    """Give each correction the time of what it corrects: a run's, a charge's, or a period."""
     runs = {line.run_id for line in lines if line.run_id is not None}
     charges = _Charges.of(runs) if runs else _Charges()
     for line in lines:
-        yield Correction(line, charges.corrected(line))
+        by_hand = line.run_id is None
+        yield Correction(line, _closed(line, names) if by_hand else charges.corrected(line))
+
+
+def _closed(line: Line, names: Names) -> Ran | None:
+    """Return the closed period that an adjustment by hand is about, whole; None: of its own."""
+    about = names.periods.get(corrected_period(line.key) or 0)
+    if about is None or about[1] > names.periods[line.period_id][0]:
+        return None
+    return about[:2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +154,7 @@ class _Charges:
         return found
 
     def corrected(self, line: Line) -> Ran | None:
-        """Return from when to when it ran, by the charge that the entry's key names; None: no run.
+        """Return from when to when it ran, by the charge that the entry's key names; None: unknown.
 
         A refund is of all that the run was charged, up to that charge, in that charge's period.
         """
