@@ -33,6 +33,7 @@ from allocator.core.problem import ProblemError
 from allocator.core.settings import Settings
 from allocator.core.solve import solve
 from allocator.models import AllocatorState, Cycle
+from budgets.one_by_one import Stuck
 from clusters import services as clusters
 from clusters.models import Cluster
 from ledger import services as ledger
@@ -155,7 +156,7 @@ def _grant_what_takes_effect(at: datetime) -> None:
     """Scheduled shares move grants when they take effect; what can't be granted is an alarm."""
     try:
         ledger.apply_due_change_sets(now=at)
-    except ledger.LedgerError as error:
+    except Stuck as error:
         alarms.raise_alarm(kind="grants", text=str(error), at=at)
     else:
         alarms.clear(kind="grants", at=at)

@@ -6,13 +6,9 @@ and doubled messages are harmless.
 
 from celery import shared_task
 
-from allocator import ahead, cycle, requests
+from allocator import ahead, cycle, keeping, requests
 from budgets import notices
-from budgets.requests import expire_due
 from config.clock import now
-from ledger.services import end_due
-from ledger.takeback import take_due
-from ledger.takeback_notices import announce
 
 
 @shared_task(name="allocator.tasks.tick")
@@ -45,10 +41,7 @@ def plan_ahead() -> int | None:
 @shared_task(name="allocator.tasks.keep_requests")
 def keep_requests() -> None:
     """Expire requests and end what was given for a time, on queue ``long``."""
-    at = now()
-    expire_due(now=at)
-    if end_due(now=at):
-        requests.replan("shares")
+    keeping.keep_requests(at=now())
 
 
 @shared_task(name="allocator.tasks.send_notices")
@@ -60,8 +53,7 @@ def send_notices() -> int:
 @shared_task(name="allocator.tasks.keep_checkpoints")
 def keep_checkpoints() -> int:
     """Carry out checkpoints whose instant has passed, and tell of the next, on queue ``long``."""
-    at = now()
-    return len(take_due(now=at)) + announce(now=at)
+    return keeping.keep_checkpoints(at=now())
 
 
 def _run(trigger: str) -> int | None:

@@ -7,7 +7,6 @@ other. E-mail is sent afterwards, by a worker: see `send_due`.
 import logging
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from smtplib import SMTPException
 from urllib.parse import urlsplit
 
 from celery import current_app
@@ -111,7 +110,7 @@ def _send(pk: int, connection: BaseEmailBackend, now: datetime) -> bool:
     try:
         connection.open()  # once for all of them
         _message(notice, connection).send()
-    except (SMTPException, OSError) as error:
+    except Exception as error:  # one address that can't be written to keeps no other waiting
         connection.close()
         _try_later(notice, error, now)
         return False

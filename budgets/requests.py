@@ -4,6 +4,7 @@ Callers ask `budgets.access` first whether someone may; here is what may be aske
 """
 
 from datetime import datetime
+from functools import partial
 
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
@@ -12,6 +13,7 @@ from budgets import notices, shares
 from budgets.access import Action, holders
 from budgets.models import WHOLE, Budget, Notice, Request
 from budgets.notices import name_of
+from budgets.one_by_one import Tries
 from budgets.refusals import AMOUNT_MAX, Refused, check_instant, credits, percent
 
 Status, Unit = Request.Status, Request.Unit
@@ -89,7 +91,10 @@ def withdraw(*, request: Request, by: User, now: datetime) -> Request:
 
 
 def expire_due(*, now: datetime) -> list[Request]:
-    """Expire the open requests whose date has passed or whose budget is archived."""
+    """Expire the open requests whose date has passed or whose budget is archived.
+
+    Raises Stuck, once all others are, where one can't be.
+    """
     check_instant(now, "now")
     active = shares.tree(at=now)
     rows = Request.objects.filter(status=Status.OPEN).order_by("pk")
@@ -98,7 +103,9 @@ def expire_due(*, now: datetime) -> list[Request]:
         for pk, budget_id, until in rows.values_list("pk", "budget_id", "until")
         if budget_id not in active or (until is not None and until <= now)
     ]
-    return [one for pk in due if (one := _expire(pk, now)) is not None]
+    tries = Tries()
+    found = [tries.go(f"Request {pk} can't expire", partial(_expire, pk, now)) for pk in due]
+    return tries.end([one for one in found if one is not None])
 
 
 @transaction.atomic

@@ -62,6 +62,12 @@ class Accounts:
         given = sum(self.granted[child] for child in children)
         return self.granted[budget_id] - given - self.strayed[budget_id]
 
+    def own(self, budget_id: int) -> int:
+        """Return what a budget itself may give: free, and with others below it, in its reserve."""
+        free = self.free(budget_id)
+        is_divided = bool(self.tree.children(budget_id, self.at))
+        return min(free, self.reserve(budget_id)) if is_divided else free
+
     def spendable(self, budget_id: int) -> int:
         return self.free(self.binding(budget_id))
 

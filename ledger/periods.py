@@ -4,11 +4,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 
 from django.contrib.auth.models import User
 from django.db import transaction
 
 from budgets.models import Period
+from budgets.one_by_one import Tries
 from ledger.carry_over import carried
 from ledger.closing_statements import Delivered, write_statement
 from ledger.entries import Attempt, hold_entry, write
@@ -120,15 +122,18 @@ def apply_due_change_sets(*, now: datetime) -> list[Entry]:
     """Apply every approved change set that has taken effect in an active period.
 
     One that is over and not closed yet counts too: after an outage its own sets still move it.
+    Raises Stuck, once all others are applied, where one can't be.
     """
-    now = whole(now, "now")
+    now, tries = whole(now, "now"), Tries(LedgerError)
     begun = Period.objects.filter(status=Status.ACTIVE, starts_at__lte=now).order_by("starts_at")
     written: list[Entry] = []
     for period in begun:
         at = min(now, period.ends_at - SECOND)
         for one in waiting(period=period, until=at):
-            written += apply_change_set(change_set=one, now=at)
-    return written
+            what = f"Version {one.version} of the shares of {one.parent.path} moves no grants"
+            act = partial(apply_change_set, change_set=one, now=at)
+            written += tries.go(what, act) or ()
+    return tries.end(written)
 
 
 def _check_start(period: Period, at: datetime) -> None:

@@ -7,6 +7,7 @@ told who did. Callers ask `budgets.access` first whether someone may, at `place_
 
 from collections.abc import Iterator
 from datetime import datetime
+from functools import partial
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -15,13 +16,14 @@ from budgets import notices, shares
 from budgets.access import Action, holders, leads, named_to
 from budgets.models import Budget, Notice, Request
 from budgets.notices import name_of
+from budgets.one_by_one import Tries
 from budgets.periods import active
 from budgets.raising import raise_share
 from budgets.refusals import Refused, credits
 from budgets.requests import checked_reason, link, lock_open, quantity
 from ledger.figures import Accounts, accounts
 from ledger.grants import NOTE_MAX, transfer
-from ledger.instants import whole
+from ledger.instants import LedgerError, whole
 from ledger.lock import lock_ledger
 from ledger.share_changes import apply_change_set
 
@@ -110,13 +112,21 @@ def end_due(*, now: datetime) -> list[Request]:
     """End what was given until an instant that has come.
 
     Of credits what is left goes back to where it came from: at most what was given, and no more
-    than is neither spent nor set aside. A share is set back by the change set that was scheduled
-    with the grant; where a later one stood in for it, its managers are told.
+    than is neither spent nor set aside, nor, of a budget with others below it, than is in its
+    reserve. A share is set back by the change set that was scheduled with the grant; where a
+    later one stood in for it, its managers are told. Raises Stuck, once all others have ended,
+    where one can't.
     """
     now = whole(now, "now")
     rows = Request.objects.filter(status=Status.GRANTED, until__lte=now, ended_at=None)
-    due = rows.order_by("until", "pk").values_list("pk", flat=True)
-    return [one for pk in list(due) if (one := _end(pk, now)) is not None]
+    # Of one instant the lower first: what a program passed on for as long comes back to it first.
+    due = sorted(
+        (until, -path.count("/"), pk)
+        for pk, until, path in rows.values_list("pk", "until", "budget__path")
+    )
+    tries = Tries(LedgerError)
+    found = [tries.go(f"Request {pk} can't end", partial(_end, pk, now)) for _, _, pk in due]
+    return tries.end([one for one in found if one is not None])
 
 
 @transaction.atomic
@@ -150,24 +160,28 @@ def _lapse(found: Request, now: datetime) -> str:
         return f"{quantity(found, found.given)} for {found.budget.path} ended with their period."
     lock_ledger()
     to = _still_there(found.source, now)
-    left = min(found.given, _free_between(accounts(period=period, at=now), found.budget, to))
+    books = accounts(period=period, at=now)
+    left = max(0, min(found.given, _free_between(books, found.budget, to)))
     if left > 0:
         note = f"request {found.pk}: given until {found.until:%Y-%m-%d %H:%M} UTC"
         _move(found, found.budget, to, left, found.decided_by, note, ":back", now)
+    is_divided = bool(books.tree.children(found.budget.pk, books.at))
+    below = " What budgets below it have stays there." if is_divided and left < found.given else ""
     return (
-        f"Of {quantity(found, found.given)} for {found.budget.path}, {credits(max(0, left))} were "
-        "left and went back."
+        f"Of {quantity(found, found.given)} for {found.budget.path}, {credits(left)} were left and "
+        f"went back.{below}"
     )
 
 
 def _free_between(found: Accounts, budget: Budget, to: Budget) -> int:
     """Return what may leave a budget towards another: the least on the way up to where they meet.
 
-    An ancestor takes back even what its own claims leave too little for.
+    An ancestor takes back even what its own claims leave too little for. What budgets below have
+    of it stays there.
     """
     meet = set(found.tree.chain(to.pk, found.at))
     way = [node for node in found.tree.chain(budget.pk, found.at) if node not in meet]
-    return min((found.free(node) for node in way), default=0)
+    return min((found.own(budget.pk), *(found.free(node) for node in way)))
 
 
 def _still_there(source: Budget, now: datetime) -> Budget:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from budgets import requests, shares
+from budgets import access, requests, shares
 from budgets.models import Budget, ChangeSet, Notice, Period, Request
 from budgets.refusals import Refused, StaleBase
 from ledger import reports, services
@@ -462,6 +462,44 @@ def test_credits_end_with_their_period_at_the_latest(tree, cast, period):
     services.end_due(now=until)
     assert ledger() == before
     assert "ended with their period" in told("ended")[0][1]
+
+
+def test_what_a_program_passed_on_stays_there_and_holds_up_no_other_end(tree, cast, period):
+    until = T0 + DAY
+    give(tree["orlo/vision"], 4, period)
+    given = ask(tree[SCIENCE], cast["manager"], until=until)
+    grant(given, tree["orlo/vision"], cast["admin"])
+    # Science had 5 in reserve: of 9, petrel gets 7, and 4 more that auk had.
+    passed = {"amount_mgpus": 7 * CREDIT, "author": cast["manager"], "note": "n", "key": "k"}
+    services.transfer(source=tree[SCIENCE], target=tree[PETREL], now=T0 + HOUR, **passed)
+    grant(ask(tree[PETREL], cast["member"], until=until), tree[AUK], cast["manager"])
+    assert {one.budget for one in services.end_due(now=until)} == {tree[SCIENCE], tree[PETREL]}
+    found = reports.figures(period=period, now=until)
+    assert [found[tree[path].pk].granted_mgpus // CREDIT for path in (SCIENCE, PETREL, AUK)] == [
+        27, 17, 10,
+    ]  # fmt: skip
+    assert found[tree[SCIENCE].pk].reserve_mgpus == 0
+    assert found[tree["orlo/vision"].pk].granted_mgpus == 12 * CREDIT
+    assert [text for _, text, _ in told("ended") if SCIENCE + ", 2.00 were" in text] == [
+        "Of 4.00 credits for orlo/science, 2.00 were left and went back. What budgets below it "
+        "have stays there."
+    ] * len(holders_of(tree["orlo"], cast["manager"]))
+
+
+def holders_of(parent: Budget, asker: User) -> set[User]:
+    return {*access.holders(access.Action.DECIDE_REQUESTS, parent), asker}
+
+
+def test_of_two_that_end_at_once_the_lower_ends_first(tree, cast, period):
+    until = T0 + DAY
+    grant(ask(tree[SCIENCE], cast["manager"], asked=9 * CREDIT, until=until), tree["orlo"],
+          cast["admin"], given=7 * CREDIT)  # fmt: skip
+    lower = ask(tree[PETREL], cast["member"], asked=12 * CREDIT, until=until)
+    grant(lower, tree[SCIENCE], cast["manager"])
+    services.end_due(now=until)
+    found = reports.figures(period=period, now=until)
+    assert found[tree["orlo"].pk].reserve_mgpus == 7 * CREDIT
+    assert found[tree[SCIENCE].pk].reserve_mgpus == 5 * CREDIT
 
 
 # --- Withdrawn and expired ------------------------------------------------------------------------

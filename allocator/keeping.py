@@ -1,0 +1,45 @@
+"""What is looked after every few minutes: requests that end, checkpoints that are due.
+
+Whatever can't be done is named by an alarm until it is done, and keeps nothing else waiting.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from allocator import alarms, requests
+from budgets.one_by_one import Tries
+from budgets.requests import expire_due
+from ledger.services import end_due
+from ledger.takeback import take_due
+from ledger.takeback_notices import announce
+
+REQUESTS, CHECKPOINTS = "requests", "checkpoints"  # alarms
+
+
+def keep_requests(*, at: datetime) -> None:
+    """Expire requests and end what was given for a time."""
+    expired = ("Requests can't be looked at", lambda: expire_due(now=at))
+    _, ended = _each(REQUESTS, at, expired, ("What was given can't end", lambda: end_due(now=at)))
+    if ended:
+        requests.replan("shares")
+
+
+def keep_checkpoints(*, at: datetime) -> int:
+    """Carry out checkpoints whose instant has passed, and tell of the next; return how many."""
+    done = _each(
+        CHECKPOINTS,
+        at,
+        ("Checkpoints can't be looked at", lambda: len(take_due(now=at))),
+        ("What checkpoints will take can't be told", lambda: announce(now=at)),
+    )
+    return sum(number or 0 for number in done)
+
+
+def _each(kind: str, at: datetime, *acts: tuple[str, Callable[[], object]]) -> list:
+    tries = Tries()
+    done = [tries.go(what, act) for what, act in acts]
+    if tries.problems:
+        alarms.raise_alarm(kind=kind, text=" ".join(tries.problems), at=at)
+    else:
+        alarms.clear(kind=kind, at=at)
+    return done

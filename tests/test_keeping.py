@@ -1,0 +1,146 @@
+"""What beat looks after: one row that can't be done is an alarm and keeps no other waiting."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.core.mail import EmailMessage
+
+from allocator import keeping, requests
+from allocator.cycle import _grant_what_takes_effect
+from allocator.models import Alarm
+from budgets import notices
+from budgets.models import Budget, Notice, Request
+from budgets.one_by_one import Stuck
+from ledger import periods, services
+from ledger import requests as deciding
+from ledger.instants import LedgerError
+from tests import factories as make
+from tests.factories import HOUR, T0
+from tests.ledger_world import CREDIT, give
+from tests.test_requests import AUK, PETREL, SCIENCE, ask, grant
+
+pytestmark = pytest.mark.django_db
+DAY = timedelta(days=1)
+
+
+def alarm(kind: str) -> str | None:
+    found = Alarm.objects.filter(kind=kind, cleared_at=None).first()
+    return None if found is None else found.text
+
+
+def failing(real: Callable, error: Exception, when: Callable[..., bool]) -> Callable:
+    """Return what fails where a call is meant, and else does its work."""
+
+    def act(*args: Any, **named: Any) -> Any:
+        if when(*args, **named):
+            raise error
+        return real(*args, **named)
+
+    return act
+
+
+@pytest.fixture
+def given(tree: dict[str, Budget], cast) -> list[Request]:
+    """Two requests of one day, each out of the other's pocket."""
+    period = make.make_period()
+    for path in (PETREL, AUK):
+        give(tree[path], 10, period)
+    give(tree[SCIENCE], 5, period)
+    made = [ask(tree[path], cast["manager"], until=T0 + DAY) for path in (PETREL, AUK)]
+    return [grant(one, tree[SCIENCE], cast["manager"], given=2 * CREDIT) for one in made]
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (LedgerError("no such thing."), "Request {} can't end: no such thing."),
+        (ZeroDivisionError(), "Request {} can't end (ZeroDivisionError): the log says why."),
+    ],
+)
+def test_a_request_that_cannot_end_is_an_alarm_and_the_others_end(
+    given, monkeypatch, error, sentence
+) -> None:
+    first, second = given
+    real = deciding.transfer
+    with monkeypatch.context() as patch:
+        bad = failing(real, error, lambda **named: named["key"] == f"request:{first.pk}:back")
+        patch.setattr(deciding, "transfer", bad)
+        keeping.keep_requests(at=T0 + DAY)
+    first.refresh_from_db()
+    second.refresh_from_db()
+    assert (first.ended_at, second.ended_at) == (None, T0 + DAY)
+    assert requests.is_open()
+    assert alarm(keeping.REQUESTS) == sentence.format(first.pk)
+    keeping.keep_requests(at=T0 + DAY + HOUR)
+    first.refresh_from_db()
+    assert (first.ended_at, alarm(keeping.REQUESTS)) == (T0 + DAY + HOUR, None)
+
+
+def test_what_is_stuck_says_what_was_done(given, monkeypatch) -> None:
+    def fail(pk: int, now: datetime) -> Request:
+        if pk == given[0].pk:
+            raise LedgerError("no.")
+        return given[1]
+
+    monkeypatch.setattr(deciding, "_end", fail)
+    with pytest.raises(Stuck) as caught:
+        services.end_due(now=T0 + DAY)
+    assert caught.value.done == [given[1]]
+    assert caught.value.problems == [f"Request {given[0].pk} can't end: no."]
+
+
+def test_requests_end_though_one_cannot_expire(tree, given, monkeypatch) -> None:
+    late = make.make_request(tree[PETREL], until=T0 + HOUR)
+
+    def fail(*args: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("budgets.requests._expire", fail)
+    keeping.keep_requests(at=T0 + DAY)
+    assert alarm(keeping.REQUESTS) == (
+        f"Request {late.pk} can't expire (ZeroDivisionError): the log says why."
+    )
+    assert Request.objects.filter(ended_at=T0 + DAY).count() == 2
+
+
+def test_shares_that_move_no_grants_keep_no_others_from_it(tree, monkeypatch) -> None:
+    period = make.make_period(status="approved", capacity={make.make_pool(): 3600 * 1000})
+    services.start_period(period=period, at=T0)
+    services.apply_due_change_sets(now=T0)
+    for parent, parts in (("orlo", ("orlo/science", "orlo/vision")), (SCIENCE, (PETREL, AUK))):
+        wanted = {tree[path]: 50_000 - n * 10_000 for n, path in enumerate(parts)}
+        make.make_shares(tree[parent], wanted, at=T0 + HOUR)
+    real = periods.apply_change_set
+    with monkeypatch.context() as patch:
+        bad = failing(
+            real, ZeroDivisionError(), lambda change_set, now: change_set.parent == tree["orlo"]
+        )
+        patch.setattr(periods, "apply_change_set", bad)
+        _grant_what_takes_effect(T0 + 2 * HOUR)
+    assert alarm("grants") == (
+        "Version 2 of the shares of orlo moves no grants (ZeroDivisionError): the log says why."
+    )
+    (left,) = periods.waiting(period=period, until=T0 + 2 * HOUR)
+    assert left.parent == tree["orlo"]
+    _grant_what_takes_effect(T0 + 3 * HOUR)
+    assert alarm("grants") is None
+    assert periods.waiting(period=period, until=T0 + 3 * HOUR) == []
+
+
+def test_an_address_that_cannot_be_written_to_keeps_no_other_waiting(
+    tree, mailoutbox, monkeypatch
+) -> None:
+    for name in ("ada", "grace"):
+        user = make.make_user(name)
+        notices.tell(
+            users=[user], budget=tree["orlo"], kind=Notice.Kind.TAKEN, text="t", key=name, now=T0
+        )
+    bad = failing(
+        EmailMessage.message, ValueError("no header"), lambda mail, **_: "ada" in mail.to[0]
+    )
+    monkeypatch.setattr(EmailMessage, "message", bad)
+    assert notices.send_due(now=T0) == 1
+    assert [mail.to for mail in mailoutbox] == [[Notice.objects.get(key="grace").user.email]]
+    assert Notice.objects.get(key="ada").mail_due_at == T0 + timedelta(minutes=1)
