@@ -122,6 +122,10 @@ class _Builder:
         window = entitlements.window_start(at)
         self.history = shares.History.load(since=window, until=self._first_end())
         self.tree = self.history.tree(at)
+        # One reading says what budgets are called: one may have been renamed or moved meanwhile.
+        for job in (*self.live, *self.queued):
+            if job.budget_id in self.tree:
+                job.budget = self.tree[job.budget_id].budget
         self.held_on: dict[int, int] = defaultdict(int)  # node → GPUs held by live runs
         for run in self.runs.values():
             for holding in run.holdings.all():

@@ -60,8 +60,10 @@ def test_two_renames_at_one_instant_leave_the_first_name_before_it(tree: dict[st
 def test_who_waited_for_the_lock_comes_after(tree: dict[str, Budget]) -> None:
     rename(tree[PETREL], "a", T0 + HOUR)
     now = rename(tree[PETREL], "b", T0 + HOUR - SECOND)
-    assert Names.load().at(now, T0 + HOUR - SECOND).slug == "petrel"
-    assert Names.load().at(now, T0 + HOUR).slug == "b"
+    names = Names.load()
+    assert names.at(now, T0 + HOUR - 2 * SECOND).slug == "petrel"  # never "a", which was no second
+    assert names.at(now, T0 + HOUR - SECOND).slug == "petrel"
+    assert names.at(now, T0 + HOUR).slug == "b"
 
 
 def test_no_change_is_no_rename(tree: dict[str, Budget]) -> None:

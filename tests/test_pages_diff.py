@@ -257,6 +257,19 @@ def test_the_last_change_is_of_what_is_here(
         assert presets["Last change"].endswith(f"to={until}")
 
 
+def test_the_last_change_of_one_s_own_share_counts_where_the_parent_isn_t_seen(
+    cast: Any, tree: Any, at_now: Any
+) -> None:
+    services.set_shares(
+        parent=tree[SCIENCE], shares={tree[PETREL]: 1, tree[AUK]: 2}, base_version=1,
+        **why(5, "less"),
+    )  # fmt: skip
+    (last, *_) = shown(cast["member"], PETREL).context["page"].presets
+    page = shown(cast["member"], PETREL, f"?{last.query}")
+    assert cells(page, "Petrel")[2] == "50.000 → 0.001"
+    assert "less" not in text_of(page)
+
+
 def test_what_lies_ahead_is_as_it_is_scheduled(cast: Any, year: Any) -> None:
     services.set_shares(
         parent=Budget.objects.get(path=SCIENCE), shares={year[PETREL]: 90_000}, base_version=4,

@@ -240,6 +240,17 @@ def test_of_two_that_had_an_address_the_later_answers(
     assert where(client_of(cast["member"]), PETREL) == NEW  # auk isn't theirs
 
 
+def test_one_that_is_called_so_now_answers_before_one_that_was(
+    cast: Any, renamed: dict[str, Budget]
+) -> None:
+    """Auk is petrel now, and the program's old address leads to what is there."""
+    rename(renamed[AUK], slug="petrel", now=T0 + 2 * HOUR)
+    rename(renamed[SCIENCE], slug="physics", now=T0 + 3 * HOUR)
+    answer = client_of(cast["manager"]).get(f"/budgets/{PETREL}", follow=True)
+    assert answer.redirect_chain == [("/budgets/orlo/physics/petrel", 302)]
+    assert answer.context["page"].budget == renamed[AUK]
+
+
 def test_one_that_is_still_there_answers_before_one_that_moved_away(
     cast: Any, renamed: dict[str, Budget]
 ) -> None:

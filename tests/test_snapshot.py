@@ -8,6 +8,7 @@ from allocator import cycle, snapshot
 from allocator.core.problem import Problem
 from allocator.core.solve import solve
 from allocator.models import Cycle, Outlook
+from budgets import services, shares
 from clusters.models import Drain, Node, NodeState
 from tests.factories import (
     HOUR,
@@ -18,6 +19,7 @@ from tests.factories import (
     make_nodes,
     make_pool,
     make_service,
+    someone,
 )
 from tests.helpers import Institute, make_institute
 from workloads.models import Holding, Job, Run
@@ -59,6 +61,20 @@ def test_one_snapshot_gives_one_plan(place):
     second = solve(problem(), mode="fast", seed=0, iterations=50)
     assert first.plan == second.plan
     assert first.reasons == second.reasons
+
+
+def test_a_budget_that_is_renamed_while_a_snapshot_is_read_has_one_path_in_it(place, monkeypatch):
+    place.submit(place.petrel)
+    load = shares.History.load
+
+    def renamed_before(**span):
+        services.rename_budget(budget=place.petrel, slug="kea", author=someone(), now=T0)
+        return load(**span)
+
+    monkeypatch.setattr(shares.History, "load", renamed_before)
+    taken = problem()
+    assert [job.budget for job in taken.jobs] == ["orlo/science/kea"]
+    assert "orlo/science/kea" in {budget.path for budget in taken.budgets}
 
 
 def test_a_cycle_without_any_cluster_has_nothing_to_do(db):

@@ -123,9 +123,9 @@ def page(
     found = diffs_shown.shown(diffs.diff(top=budget, start=start, end=end), held)
     painted = hues.of_budgets()
     rows = list(_rows(found, held, painted, start, end))
-    sets = _sets(budget, found, held, start, end)
+    sets = _sets(budget, found, start, end)
     prefetch_related_objects(sets[:MOST_SETS], "shares__budget", "shares__pool")
-    last = _last(budget, held, now)
+    last = _last(budget, now)
     ways = [
         (_("Last change"), last and last - SECOND, last),
         (_("This period"), period and period.starts_at, None),
@@ -246,28 +246,27 @@ def _parent(path: str) -> str:
 
 
 def _sets(
-    budget: Budget, found: Iterable[Shown], held: Standing, start: datetime, end: datetime
+    budget: Budget, found: Iterable[Shown], start: datetime, end: datetime
 ) -> list[ChangeSet]:
     """Return the sets between that divide a budget or one below it, and those that made `found`.
 
-    The newest first.
+    The newest first. All are of parents that the reader sees, as what is shown of `found` is.
     """
     made = {one.pk for row in found for one in row.by}
     between = diffs.came_into_force(start=start, end=end)
     return [
         one
         for one in reversed(between)
-        if held.sees(one.parent.path)
-        and (one.pk in made or is_within(one.parent.path, budget.path))
+        if one.pk in made or is_within(one.parent.path, budget.path)
     ]
 
 
-def _last(budget: Budget, held: Standing, now: datetime) -> datetime | None:
+def _last(budget: Budget, now: datetime) -> datetime | None:
     """Return the last instant at which shares or names at or below a budget changed."""
     below = Q(path=budget.path) | Q(path__startswith=f"{budget.path}/")
     rows = Budget.objects.filter(below)
     parents = Q(parent__in=rows)
-    if budget.parent_id is not None and held.sees(_parent(budget.path)):
+    if budget.parent_id is not None:
         parents |= Q(parent=budget.parent_id)
     approved = ChangeSet.objects.filter(parents, status=ChangeSet.Status.APPROVED)
     related = approved.filter(effective_at__lte=now).select_related("parent", "author")
