@@ -1,11 +1,14 @@
 """What goes on into the next period: a part of what was granted and not spent, never decayed."""
 
+from collections import defaultdict
 from collections.abc import Mapping
 from datetime import timedelta
 from fractions import Fraction
 
 from budgets.models import WHOLE, Period
 from ledger.figures import accounts
+from ledger.instants import to_seconds
+from ledger.membership import Membership
 
 SECOND = timedelta(seconds=1)
 
@@ -23,7 +26,28 @@ def carried(*, period: Period, previous: Period) -> dict[int, int]:
     unspent = {one: max(0, found.granted[one] - found.settled[one]) for one in found.tree}
     roots = {one: found.tree.chain(one, found.at)[-1] for one in found.tree}
     most = period.carry_over_max_mgpus
-    return capped(unspent, roots, cap=period.carry_over_cap, most=most)
+    amounts = capped(unspent, roots, cap=period.carry_over_cap, most=most)
+    return moved(amounts, found.tree, since=found.at, at=to_seconds(period.starts_at))
+
+
+def moved(amounts: Mapping[int, int], tree: Membership, *, since: int, at: int) -> dict[int, int]:
+    """Return the same amounts where budgets stand at an instant, not where they did. Pure.
+
+    Between two periods a budget may have moved, or a program split: what it saved goes along. A
+    budget whose own part is below 0 (it overspent what its children saved) takes nothing along.
+    """
+    if all(tree.chain(one, since) == tree.chain(one, at) for one in amounts):
+        return dict(amounts)
+    own: dict[int, int] = defaultdict(int, amounts)
+    for one, amount in amounts.items():
+        parent = tree.parent(one, since)
+        if parent is not None:
+            own[parent] -= amount
+    found: dict[int, int] = defaultdict(int)
+    for one, amount in own.items():
+        for node in tree.chain(one, at):
+            found[node] += amount
+    return {one: amount for one, amount in sorted(found.items()) if amount > 0}
 
 
 def capped(

@@ -11,6 +11,7 @@ from allocator import turning
 from budgets import periods
 from budgets.models import WHOLE, Period
 from budgets.refusals import Refused
+from budgets.services import move_budget
 from ledger import services
 from ledger.carry_over import capped
 from ledger.models import Entry
@@ -95,6 +96,54 @@ def test_row_12_what_is_carried_over_counts_once(tree: Any) -> None:
     carried = Entry.objects.filter(kind="carry", budget=petrel).order_by("period__starts_at")
     amounts = [amount // CREDIT for amount in carried.values_list("amount_mgpus", flat=True)]
     assert amounts == [50, 25]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("first", ["vision", "petrel", "both"])
+def test_savings_follow_a_budget_that_moves_between_two_periods(tree: Any, first: str) -> None:
+    """petrel saved 80, auk 30 and tern 40: a quarter goes on, to wherever they stand by then."""
+    science, vision = tree["orlo/science"], tree["orlo/vision"]
+    petrel, auk, tern = (
+        tree["orlo/science/petrel"],
+        tree["orlo/science/auk"],
+        tree["orlo/vision/tern"],
+    )
+    one, user = make_period("one", ends_at=BORDER), make_user()
+    for budget, granted, spent in ((petrel, 100, 20), (auk, 60, 30), (tern, 40, 0)):
+        give(budget, granted, one)
+        if spent:
+            services.adjust(
+                budget=budget, amount_mgpus=spent * CREDIT, author=user, note="x",
+                key=budget.slug, now=T0,
+            )  # fmt: skip
+    start = BORDER + 2 * HOUR
+    two = make_period(
+        "two", starts_at=start, ends_at=T1, status="approved", capacity={make_pool(): 1},
+        carry_over_cap=25_000,
+    )  # fmt: skip
+    moves = {"vision": [(vision, science)], "petrel": [(petrel, vision)]}
+    moves["both"] = [*moves["petrel"], *moves["vision"]]
+    for number, (budget, to) in enumerate(moves[first], 1):
+        budget.refresh_from_db()
+        move_budget(
+            budget=budget, to=to, share=0, author=user, reason="x",
+            now=BORDER + number * timedelta(minutes=1),
+        )  # fmt: skip
+    services.start_period(period=two, at=start)
+    rows = Entry.objects.filter(kind="carry", period=two)
+    found = {
+        slug: mgpus / CREDIT for slug, mgpus in rows.values_list("budget__slug", "amount_mgpus")
+    }
+    leaves = {"orlo": 37.5, "petrel": 20, "auk": 7.5, "tern": 10}
+    assert (
+        found
+        == leaves
+        | {
+            "vision": {"science": 37.5, "vision": 10},
+            "petrel": {"science": 7.5, "vision": 30},
+            "both": {"science": 37.5, "vision": 30},
+        }[first]
+    )
 
 
 def test_an_organisation_that_overspent_carries_nothing_whatever_is_left_below() -> None:
