@@ -5,6 +5,7 @@ Whatever can't be done is named by an alarm until it is done, and keeps nothing 
 
 from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
 from allocator import alarms, requests
 from budgets.one_by_one import Tries
@@ -26,16 +27,16 @@ def keep_requests(*, at: datetime) -> None:
 
 def keep_checkpoints(*, at: datetime) -> int:
     """Carry out checkpoints whose instant has passed, and tell of the next; return how many."""
-    done = _each(
+    done, told = _each(
         CHECKPOINTS,
         at,
-        ("Checkpoints can't be looked at", lambda: len(take_due(now=at))),
+        ("Checkpoints can't be looked at", lambda: take_due(now=at)),
         ("What checkpoints will take can't be told", lambda: announce(now=at)),
     )
-    return sum(number or 0 for number in done)
+    return len(done or ()) + (told or 0)
 
 
-def _each(kind: str, at: datetime, *acts: tuple[str, Callable[[], object]]) -> list:
+def _each(kind: str, at: datetime, *acts: tuple[str, Callable[[], Any]]) -> list[Any]:
     tries = Tries()
     done = [tries.go(what, act) for what, act in acts]
     if tries.problems:

@@ -15,10 +15,7 @@ def sources(found: Accounts, budget_id: int, *, others: Collection[int]) -> list
     left: dict[int, int] = {}
     taken = []
     for node, way in _below(found, budget_id, (budget_id,), others):
-        children = found.tree.children(node, found.at)
-        own = found.granted[node] - sum(found.granted[child] for child in children)
-        free = [left.setdefault(pk, found.free(pk)) for pk in way]
-        amount = min(own, *free) if children else min(free)
+        amount = min(found.own(node), *(left.setdefault(pk, found.free(pk)) for pk in way))
         if amount > 0:
             left |= {pk: left[pk] - amount for pk in way}
             taken.append((node, amount))

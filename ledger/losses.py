@@ -70,6 +70,11 @@ class Loss:
         return min(self.due_mgpus, sum(amount for _, amount in self.free))
 
     @property
+    def unmoved(self) -> "Loss":
+        """The same where nothing could be taken or given back: what is due stays due."""
+        return replace(self, free=(), back_mgpus=0)
+
+    @property
     def taken_from(self) -> list[tuple[Budget, int]]:
         """Out of which budgets the amount is taken, and how much of each."""
         parts, left = [], self.amount_mgpus
@@ -161,12 +166,8 @@ class _Reader:
 
     def with_backs(self, found: Sequence[Loss]) -> Iterator[Loss]:
         """Yield what is found with what is given back, in order, out of what reserves have then."""
-        granted, children = self.accounts.granted, self.accounts.tree.children
-        reserves = {
-            parent: granted[parent]
-            - sum(granted[child] for child in children(parent, self.accounts.at))
-            for parent in {loss.parent.pk for loss in found}
-        }
+        parents = {loss.parent.pk for loss in found}
+        reserves = {parent: self.accounts.reserve(parent) for parent in parents}
         for loss in found:
             reserves[loss.parent.pk] += loss.amount_mgpus
         for loss in found:

@@ -2,17 +2,19 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 
 from django.db import transaction
 
 from budgets.models import Checkpoint, CheckpointResult, Period
+from budgets.one_by_one import Tries
 from ledger.awards import KEY
 from ledger.figures import closed_until
 from ledger.grants import transfer
-from ledger.instants import whole
+from ledger.instants import LedgerError, whole
 from ledger.lock import lock_ledger
 from ledger.losses import Loss, losses
-from ledger.takeback_notices import note, tell_taken
+from ledger.takeback_notices import note, tell_taken, when
 from ledger.takeback_rests import take_rests
 
 Status = Period.Status
@@ -23,17 +25,28 @@ def take_due(*, now: datetime) -> list[Checkpoint]:
 
     One waits until all that ran before it is charged, so those after it wait too. One whose period
     is over by then, or never started, takes nothing: its grants are gone. What the newest could
-    not take, since it was set aside, is taken too, as far as it is free by now.
+    not take, since it was set aside, is taken too, as far as it is free by now. Raises Stuck, once
+    all else is done, where a checkpoint, or what it moves of one budget, can't be; later ones of
+    the same period count what earlier ones took, so they wait for a checkpoint that can't be.
     """
-    now = whole(now, "now")
+    now, tries = whole(now, "now"), Tries(LedgerError)
     due = Checkpoint.objects.filter(done_at=None, at__lte=now).order_by("at", "pk")
-    done = [one for one in due if _carry_out(one.pk, now)]
-    take_rests(now=now)
-    return done
+    done, stuck = [], set()
+    for one in due.select_related("period"):
+        if one.period_id in stuck:
+            continue
+        what = f"The checkpoint of {when(one)} can't be carried out"
+        carried_out = tries.go(what, partial(_carry_out, one.pk, tries, now))
+        if carried_out:
+            done.append(one)
+        elif carried_out is None:
+            stuck.add(one.period_id)
+    tries.go("What checkpoints left can't be taken", partial(take_rests, now=now))
+    return tries.end(done)
 
 
 @transaction.atomic
-def _carry_out(pk: int, now: datetime) -> bool:
+def _carry_out(pk: int, tries: Tries, now: datetime) -> bool:
     """Carry out one checkpoint; False if it has to wait, or another worker was quicker."""
     lock_ledger()
     rows = Checkpoint.objects.select_for_update(of=("self",)).select_related("period", "author")
@@ -43,7 +56,7 @@ def _carry_out(pk: int, now: datetime) -> bool:
     if now < checkpoint.period.ends_at:
         if checkpoint.period.status != Status.ACTIVE or not _is_charged(checkpoint):
             return False
-        _take(checkpoint, losses(checkpoint=checkpoint, now=now), now)
+        _take(checkpoint, losses(checkpoint=checkpoint, now=now), tries, now)
     checkpoint.done_at = now
     checkpoint.save(update_fields=["done_at"])
     return True
@@ -54,9 +67,12 @@ def _is_charged(checkpoint: Checkpoint) -> bool:
     return until is not None and until >= checkpoint.at
 
 
-def _take(checkpoint: Checkpoint, found: Sequence[Loss], now: datetime) -> None:
+def _take(checkpoint: Checkpoint, found: Sequence[Loss], tries: Tries, now: datetime) -> None:
+    moved = {}
     for loss in sorted(found, key=lambda one: one.back_mgpus > 0):  # what is taken can go back
-        _move(checkpoint, loss, now)
+        what = f"{loss.budget.path} at the checkpoint of {when(checkpoint)} stays as it is"
+        moved[loss.budget] = tries.go(what, partial(_move, checkpoint, loss, now))
+    found = [moved[loss.budget] or loss.unmoved for loss in found]
     CheckpointResult.objects.bulk_create(
         CheckpointResult(
             checkpoint=checkpoint,
@@ -74,7 +90,8 @@ def _take(checkpoint: Checkpoint, found: Sequence[Loss], now: datetime) -> None:
     tell_taken(checkpoint=checkpoint, taken=found, now=now)
 
 
-def _move(checkpoint: Checkpoint, loss: Loss, now: datetime) -> None:
+@transaction.atomic
+def _move(checkpoint: Checkpoint, loss: Loss, now: datetime) -> Loss:
     """Write what a checkpoint moves of one budget: what it takes, or what it gives back."""
     key = f"{KEY}:{checkpoint.pk}:{loss.budget.pk}"
     moves = [(source, loss.parent, amount) for source, amount in loss.taken_from]
@@ -91,3 +108,4 @@ def _move(checkpoint: Checkpoint, loss: Loss, now: datetime) -> None:
             key=f"{key}:from:{source.pk}" if below else key,
             now=now,
         )
+    return loss

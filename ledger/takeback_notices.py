@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from zoneinfo import ZoneInfo
 
 from django.db import transaction
@@ -12,8 +13,9 @@ from budgets.access import Action
 from budgets.checkpoints import NOTICE_DAYS
 from budgets.models import Budget, Checkpoint, Notice
 from budgets.notices import tell
+from budgets.one_by_one import Tries
 from budgets.refusals import credits, percent
-from ledger.instants import to_seconds, whole
+from ledger.instants import LedgerError, to_seconds, whole
 from ledger.losses import DAY, Loss, losses
 
 OF = {
@@ -29,12 +31,17 @@ def announce(*, now: datetime) -> int:
     From 30, 14 and 7 days before each, each once: to a budget's leads what it would lose and what
     use avoids it; to its parent's managers one notice of all budgets below. Worked out anew each
     time; nothing is told of who would lose nothing. After an outage only the newest is told.
+    Raises Stuck, once all others are told of, where a checkpoint can't be.
     """
-    now = whole(now, "now")
+    now, tries = whole(now, "now"), Tries(LedgerError)
     period = periods.active(now)
     ahead = checkpoints.all_ahead(period, now=now) if period else ()
     due = [(one, stage) for one in ahead if (stage := _stage(one, now)) is not None]
-    return sum(_announce(checkpoint, stage, now) for checkpoint, stage in due)
+    told = 0
+    for checkpoint, stage in due:
+        what = f"The checkpoint of {when(checkpoint)} can't be told ahead"
+        told += tries.go(what, partial(_announce, checkpoint, stage, now)) or 0
+    return tries.end(told)
 
 
 def _announce(checkpoint: Checkpoint, stage: int, now: datetime) -> int:
@@ -79,7 +86,7 @@ def tell_taken(*, checkpoint: Checkpoint, taken: Sequence[Loss], now: datetime) 
         total = sum(loss.amount_mgpus for loss in below)
         text = (
             f"{credits(total)} credits went back to the reserve of {parent.path} at the "
-            f"checkpoint of {_when(checkpoint)}: {_listed(below)}."
+            f"checkpoint of {when(checkpoint)}: {_listed(below)}."
         )
         key = f"taken:{checkpoint.pk}:below:{parent.pk}"
         _tell_managers(parent, Notice.Kind.TAKEN, text, key, checkpoint, now)
@@ -97,7 +104,7 @@ def tell_rest(
     """Tell both sides what was taken of what was set aside when a checkpoint was carried out."""
     text = (
         f"{budget.path} lost {credits(amount_mgpus)} more credits to the reserve of {parent.path} "
-        f"by the checkpoint of {_when(checkpoint)}: they were set aside then, and are free now."
+        f"by the checkpoint of {when(checkpoint)}: they were set aside then, and are free now."
     )
     leads = access.leads(budget)
     tell(users=leads, budget=budget, kind=Notice.Kind.TAKEN, text=text, key=key, now=now)
@@ -135,7 +142,7 @@ def warning(checkpoint: Checkpoint, loss: Loss) -> str:
     """Say what a budget would lose as things stand, and what use by when avoids it."""
     text = (
         f"As things stand {loss.budget.path} loses {credits(loss.amount_mgpus)} credits to the "
-        f"reserve of {loss.parent.path} at the checkpoint of {_when(checkpoint)}: "
+        f"reserve of {loss.parent.path} at the checkpoint of {when(checkpoint)}: "
         f"{reason(checkpoint, loss)}. It loses nothing if {credits(loss.missing_mgpus)} more are "
         "used by then"
     )
@@ -156,7 +163,7 @@ def _tell_returned(checkpoint: Checkpoint, back: Sequence[Loss], now: datetime) 
             budget=loss.budget,
             kind=Notice.Kind.TAKEN,
             text=f"{loss.budget.path} got back {credits(loss.back_mgpus)} credits from the reserve "
-            f"of {loss.parent.path} at the checkpoint of {_when(checkpoint)}: {_made_up(loss)}.",
+            f"of {loss.parent.path} at the checkpoint of {when(checkpoint)}: {_made_up(loss)}.",
             key=f"returned:{checkpoint.pk}:{loss.budget.pk}",
             now=now,
         )
@@ -165,7 +172,7 @@ def _tell_returned(checkpoint: Checkpoint, back: Sequence[Loss], now: datetime) 
         each = ", ".join(f"{loss.budget.slug} {credits(loss.back_mgpus)}" for loss in below)
         text = (
             f"{total} credits of the reserve of {parent.path} were given back at the checkpoint of "
-            f"{_when(checkpoint)}: {each}."
+            f"{when(checkpoint)}: {each}."
         )
         key = f"returned:{checkpoint.pk}:below:{parent.pk}"
         _tell_managers(parent, Notice.Kind.TAKEN, text, key, checkpoint, now)
@@ -184,21 +191,21 @@ def _not_counted(checkpoint: Checkpoint) -> str:
     """Say of a checkpoint after another that what that one will take is not in the amounts."""
     open_ones = checkpoint.period.checkpoints.filter(done_at=None, at__lt=checkpoint.at)
     first = open_ones.select_related("period").order_by("at").first()
-    return f" What the checkpoint of {_when(first)} takes is not counted yet." if first else ""
+    return f" What the checkpoint of {when(first)} takes is not counted yet." if first else ""
 
 
 def _would_lose(checkpoint: Checkpoint, parent: Budget, below: Sequence[Loss]) -> str:
     total = sum(loss.amount_mgpus for loss in below)
     return (
         f"As things stand {len(below)} of the budgets of {parent.path} lose {credits(total)} "
-        f"credits to its reserve at the checkpoint of {_when(checkpoint)}: {_listed(below)}."
+        f"credits to its reserve at the checkpoint of {when(checkpoint)}: {_listed(below)}."
     )
 
 
 def _lost(checkpoint: Checkpoint, loss: Loss) -> str:
     return (
         f"{loss.budget.path} lost {credits(loss.amount_mgpus)} credits to the reserve of "
-        f"{loss.parent.path} at the checkpoint of {_when(checkpoint)}: "
+        f"{loss.parent.path} at the checkpoint of {when(checkpoint)}: "
         f"{reason(checkpoint, loss)}.{_kept(loss)}"
     )
 
@@ -239,6 +246,7 @@ def _stage(checkpoint: Checkpoint, now: datetime) -> int | None:
     return min((days for days in NOTICE_DAYS if left <= days * DAY), default=None)
 
 
-def _when(checkpoint: Checkpoint) -> str:
+def when(checkpoint: Checkpoint) -> str:
+    """Return a checkpoint's instant on its period's clocks, as people read it."""
     zone = ZoneInfo(checkpoint.period.time_zone)
     return f"{checkpoint.at.astimezone(zone):%-d %B %Y %H:%M} ({zone.key})"

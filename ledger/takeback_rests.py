@@ -2,15 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 
 from django.db import transaction
 from django.db.models import Count, F, QuerySet, Sum
 
 from budgets import periods, shares
-from budgets.models import Checkpoint, CheckpointResult
+from budgets.models import Budget, Checkpoint, CheckpointResult
+from budgets.one_by_one import Stuck, Tries
 from ledger.awards import KEY, MARK
 from ledger.figures import GRANTED, accounts
 from ledger.grants import transfer
+from ledger.instants import LedgerError
 from ledger.lock import lock_ledger
 from ledger.models import Entry
 from ledger.takeback_notices import rest_note, tell_rest
@@ -21,50 +24,64 @@ def take_rests(*, now: datetime) -> int:
 
     Or jobs that are submitted before a checkpoint and cancelled after it would keep credits from
     it. Until the next checkpoint of the period, which looks at all of it anew. What a budget was
-    given since is left alone.
+    given since is left alone. Raises Stuck, once all others are done, where one can't be.
     """
     newest = _newest(now)
-    return _take(now) if newest is not None and _short(newest).exists() else 0
+    if newest is None or not _short(newest).exists():
+        return 0
+    count, problems = _take(now)
+    if problems:
+        raise Stuck(count, problems)
+    return count
 
 
 @transaction.atomic
-def _take(now: datetime) -> int:
+def _take(now: datetime) -> tuple[int, list[str]]:
+    """Take what is free; return of how many budgets, and what could not be taken."""
     lock_ledger()
     if (checkpoint := _newest(now)) is None:
-        return 0
+        return 0, []
     rows, tree = list(_short(checkpoint)), shares.tree(at=now)
     found = accounts(period=checkpoint.period, at=now)
     earlier, gained = _earlier(checkpoint, rows), _gained(checkpoint, rows)
-    count = 0
+    tries, count = Tries(LedgerError), 0
     for row in rows:
-        pk = row.budget_id
-        number, taken = earlier.get(pk, (0, 0))
-        free = found.free(pk) - max(0, gained.get(pk, 0))
+        number, taken = earlier.get(row.budget_id, (0, 0))
+        free = found.own(row.budget_id) - max(0, gained.get(row.budget_id, 0))
         amount = min(row.due_mgpus - row.taken_mgpus - taken, free)
-        node = tree.get(pk)
+        node = tree.get(row.budget_id)
         if amount <= 0 or node is None or not node.is_leaf or node.parent_id is None:
             continue
-        key = f"{KEY}:{checkpoint.pk}:{pk}:rest:{number + 1}"
         parent = tree[node.parent_id].budget
-        transfer(
-            source=row.budget,
-            target=parent,
-            amount_mgpus=amount,
-            author=checkpoint.author,
-            note=rest_note(checkpoint),
-            key=key,
-            now=now,
-        )
-        tell_rest(
-            checkpoint=checkpoint,
-            budget=row.budget,
-            parent=parent,
-            amount_mgpus=amount,
-            key=key,
-            now=now,
-        )
-        count += 1
-    return count
+        what = f"What {row.budget.path} is due to {parent.path} stays"
+        took = partial(_take_rest, checkpoint, row.budget, parent, amount, number + 1, now)
+        count += tries.go(what, took) is not None
+    return count, tries.problems
+
+
+@transaction.atomic
+def _take_rest(
+    checkpoint: Checkpoint, budget: Budget, parent: Budget, amount: int, number: int, now: datetime
+) -> int:
+    key = f"{KEY}:{checkpoint.pk}:{budget.pk}:rest:{number}"
+    transfer(
+        source=budget,
+        target=parent,
+        amount_mgpus=amount,
+        author=checkpoint.author,
+        note=rest_note(checkpoint),
+        key=key,
+        now=now,
+    )
+    tell_rest(
+        checkpoint=checkpoint,
+        budget=budget,
+        parent=parent,
+        amount_mgpus=amount,
+        key=key,
+        now=now,
+    )
+    return amount
 
 
 def _newest(now: datetime) -> Checkpoint | None:

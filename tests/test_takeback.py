@@ -8,10 +8,13 @@ import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
+from allocator import keeping, steering
+from allocator.models import Alarm
 from budgets import checkpoints
 from budgets.models import Budget, Checkpoint, CheckpointResult, Notice, Period
 from budgets.refusals import Refused
-from ledger import reports, services
+from ledger import reports, services, takeback, takeback_rests
+from ledger.instants import LedgerError
 from ledger.losses import losses
 from ledger.models import Entry
 from ledger.takeback import take_due
@@ -618,3 +621,131 @@ def test_the_next_checkpoint_counts_it_and_ends_it(petrel, period, short) -> Non
     cancel(20_000, second.at + DAY)
     take_due(now=second.at + 2 * DAY)
     assert granted(petrel, period, second.at + 2 * DAY) == 30_000
+
+
+# --- After a move ---------------------------------------------------------------------------------
+
+
+def test_what_a_moved_budget_spent_is_no_reserve_to_give_back_from(tree, petrel, science) -> None:
+    period, auk = make_period(), tree["orlo/science/auk"]
+    give(petrel, 100_000, period)
+    give(auk, 20_000, period)
+    first, second = (make_checkpoint(period, T0 + n * QUARTER, **AGES) for n in (1, 2))
+    use(petrel, 10_000, T0 + DAY)
+    use(auk, 20_000, T0 + DAY)
+    assert carry_out(first)["petrel"] == 15_000
+    now = first.at + DAY
+    steering.move_budget(
+        budget=auk, to=tree["orlo/vision"], share=0, author=someone(), reason="r", now=now
+    )
+    # Of science's 120,000 auk has spent 20,000 and petrel has 85,000; all that is left leaves.
+    assert reserve(science, period, now) == 15_000
+    services.transfer(
+        source=science, target=tree["orlo"], amount_mgpus=15_000 * CREDIT, author=someone(),
+        note="n", key="z", now=now,
+    )  # fmt: skip
+    use(petrel, 40_000, now)
+    assert carry_out(second) == {}
+    (row,) = CheckpointResult.objects.filter(checkpoint=second, budget=petrel)
+    assert (row.returned_mgpus, reserve(science, period, second.at + HOUR)) == (0, 0)
+
+
+def test_of_a_divided_project_no_more_is_taken_than_its_reserve_has(tree, petrel) -> None:
+    """A child that spent 10 and moved away has spent them out of no other's grant."""
+    period = make_period()
+    give(petrel, 100, period)
+    made = make_checkpoint(period, T0 + 2 * QUARTER, [(100, 100)])
+    at = made.at - 2 * DAY
+    inner, other = (make_budget(slug, parent=petrel) for slug in ("inner", "other"))
+    make_shares(petrel, {inner: 50_000, other: 50_000}, at=at)
+    for budget, amount in ((inner, 10), (other, 50)):
+        services.transfer(
+            source=petrel, target=budget, amount_mgpus=amount * CREDIT, author=someone(),
+            note="n", key=budget.slug, now=at,
+        )  # fmt: skip
+    use(inner, 10, at + HOUR)
+    steering.move_budget(
+        budget=inner, to=tree["orlo/vision"], share=0, author=someone(), reason="r", now=at + DAY
+    )
+    assert reserve(petrel, period, at + DAY) == 40
+    # Half of 100 was planned to date, all of which is due: 40 of the reserve, 10 of the other.
+    assert carry_out(made) == {"petrel": 50}
+    now = made.at + HOUR
+    assert (granted(petrel, period, now), granted(other, period, now)) == (50, 40)
+    assert reserve(petrel, period, now) == 0
+
+
+# --- One that can't be done -----------------------------------------------------------------------
+
+
+def failing(real: Any, budget: Budget, error: Exception) -> Any:
+    def act(**named: Any) -> Any:
+        if named["source"] == budget:
+            raise error
+        return real(**named)
+
+    return act
+
+
+def alarm() -> str | None:
+    found = Alarm.objects.filter(kind="checkpoints", cleared_at=None).first()
+    return None if found is None else found.text
+
+
+def test_a_budget_of_which_nothing_can_be_moved_holds_up_no_other(
+    tree, petrel, science, monkeypatch
+) -> None:
+    period, auk = make_period(), tree["orlo/science/auk"]
+    for budget in (petrel, auk):
+        give(budget, 100, period)
+    first = make_checkpoint(period, T0 + QUARTER, [(100, 100)])
+    later = make_checkpoint(period, first.at + 5 * DAY, [(100, 100)])
+    make_role(make_user("lead"), auk, "manager")
+    charged_until(first.at)
+    bad = failing(takeback.transfer, petrel, LedgerError("no."))
+    with monkeypatch.context() as patch:
+        patch.setattr(takeback, "transfer", bad)
+        patch.setattr(takeback_rests, "transfer", bad)
+        keeping.keep_checkpoints(at=first.at + HOUR)
+        assert alarm() == (
+            f"orlo/science/petrel at the checkpoint of {first.at:%-d %B %Y %H:%M} (UTC) stays as "
+            "it is: no. What orlo/science/petrel is due to orlo/science stays: no."
+        )
+    first.refresh_from_db()
+    assert first.done_at is not None
+    assert taken(first) == {"auk": 25}
+    # The next was told all the same, and what is due is taken once it can be.
+    assert Notice.objects.filter(key__startswith=f"checkpoint:{later.pk}:").exists()
+    keeping.keep_checkpoints(at=first.at + DAY)
+    assert (alarm(), granted(petrel, period, first.at + DAY)) == (None, 75)
+
+
+def test_a_checkpoint_that_fails_keeps_the_period_in_order_and_nothing_else_waiting(
+    tree, petrel, monkeypatch
+) -> None:
+    over = make_period("over", starts_at=T0 - QUARTER, ends_at=T0, status="closed")
+    period = make_period()
+    give(petrel, 100, period)
+    old = make_checkpoint(over, T0 - DAY, [(100, 100)])
+    first, second, ahead = (
+        make_checkpoint(period, T0 + QUARTER + n * DAY, [(100, 100)]) for n in (0, 1, 8)
+    )
+    make_role(make_user("lead"), petrel, "manager")
+    charged_until(second.at)
+    real = takeback.losses
+
+    def fail(*, checkpoint: Checkpoint, now: datetime) -> Any:
+        if checkpoint == first:
+            raise ZeroDivisionError
+        return real(checkpoint=checkpoint, now=now)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(takeback, "losses", fail)
+        keeping.keep_checkpoints(at=second.at + HOUR)
+    assert "can't be carried out (ZeroDivisionError): the log says why." in str(alarm())
+    done = Checkpoint.objects.exclude(done_at=None)
+    assert set(done) == {old}
+    assert Notice.objects.filter(key__startswith=f"checkpoint:{ahead.pk}:").exists()
+    keeping.keep_checkpoints(at=second.at + 2 * HOUR)
+    assert alarm() is None
+    assert set(done.all()) == {old, first, second}
