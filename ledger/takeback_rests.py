@@ -84,6 +84,12 @@ def _take_rest(
     return amount
 
 
+def taken_since(checkpoint: Checkpoint) -> Mapping[int, int]:
+    """Return what was taken as it came free after a checkpoint, by budget id; milli-GPU-seconds."""
+    rows = list(_short(checkpoint)) if checkpoint.done_at else []
+    return {pk: total for pk, (_, total) in _earlier(checkpoint, rows).items()}
+
+
 def _newest(now: datetime) -> Checkpoint | None:
     """Return the checkpoint of the running period that was carried out last."""
     period = periods.active(now)

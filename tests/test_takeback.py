@@ -18,6 +18,7 @@ from ledger.instants import LedgerError
 from ledger.losses import losses
 from ledger.models import Entry
 from ledger.takeback import take_due
+from ledger.takeback_rests import taken_since
 from tests.factories import (
     HOUR,
     T0,
@@ -36,6 +37,7 @@ from tests.factories import (
     someone,
 )
 from tests.ledger_world import CREDIT, give, write_entry
+from tests.pages_world import client_of, text_of
 from tests.takeback_world import (
     DAY,
     NREL,
@@ -567,9 +569,15 @@ def test_jobs_that_are_cancelled_after_a_checkpoint_keep_nothing_from_it(
     assert (granted(petrel, period, now + HOUR), reserve(science, period, now + HOUR)) == (
         30_000, 70_000,
     )  # fmt: skip
+    short.refresh_from_db()
+    assert taken_since(short) == {petrel.pk: 10_000 * CREDIT}
+    page = client_of(make_user(is_superuser=True)).get(f"/periods/{period.pk}/checkpoints")
+    told = "Took 70,000 credits: Petrel 70,000 (10,000 of it later, as jobs ended) of 90,000 due"
+    assert told in text_of(page)
     cancel(20_000, now + HOUR)
     take_due(now=now + 2 * HOUR)
     assert granted(petrel, period, now + 2 * HOUR) == 10_000
+    assert taken_since(short) == {petrel.pk: 30_000 * CREDIT}
     start = f"transfer:takeback:{short.pk}:{petrel.pk}"
     assert [key for key, _ in transfers()] == [
         f"{start}:{petrel.pk}", f"{start}:rest:1:{petrel.pk}", f"{start}:rest:2:{petrel.pk}",

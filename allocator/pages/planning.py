@@ -23,7 +23,7 @@ from budgets.access import (
 )
 from budgets.hues import Hue
 from budgets.models import Budget, BudgetPlan, Checkpoint, CheckpointResult, Exemption, Period
-from ledger import planning
+from ledger import planning, takeback_rests
 from ledger.losses import Loss, losses
 from ledger.planning import Planned
 
@@ -60,11 +60,27 @@ class PlanPage:
 
 
 @dataclass(frozen=True)
+class Taken:
+    """What a checkpoint took of a budget: at once, and since, as jobs' holds came free."""
+
+    result: CheckpointResult
+    since_mgpus: int
+
+    @property
+    def total_mgpus(self) -> int:
+        return self.result.taken_mgpus + self.since_mgpus
+
+    @property
+    def missing_mgpus(self) -> int:
+        return self.result.due_mgpus - self.total_mgpus
+
+
+@dataclass(frozen=True)
 class Row:
     """One checkpoint of a period and what it took, of all and of whom the reader sees."""
 
     checkpoint: Checkpoint
-    results: list[CheckpointResult]
+    results: list[Taken]
     returned: list[CheckpointResult]
     taken_mgpus: int
     is_next: bool
@@ -189,11 +205,13 @@ def _row(held: Standing, one: Checkpoint, next_one: Checkpoint | None, removable
     seen: Sequence[CheckpointResult] = [
         result for result in one.results.all() if held.sees(result.budget.path)
     ]
+    since = takeback_rests.taken_since(one) if seen else {}
+    taken = [Taken(result, since.get(result.budget_id, 0)) for result in seen if result.due_mgpus]
     return Row(
         checkpoint=one,
-        results=[result for result in seen if result.due_mgpus],
+        results=taken,
         returned=[result for result in seen if result.returned_mgpus],
-        taken_mgpus=sum(result.taken_mgpus for result in seen),
+        taken_mgpus=sum(result.total_mgpus for result in taken),
         is_next=one == next_one,
         can_remove=removable,
     )

@@ -21,9 +21,10 @@ from budgets.access import (
 )
 from budgets.api.common import person, require
 from budgets.api.periods import found
-from budgets.models import WHOLE, Checkpoint, Exemption
+from budgets.models import WHOLE, Checkpoint, CheckpointResult, Exemption
 from config import clock
 from config.fields import Boolean, Instant, Integer, Strict, Text
+from ledger import takeback_rests
 from ledger.losses import losses
 
 
@@ -51,7 +52,10 @@ class CheckpointIn(Strict):
 
 
 class ResultOut(serializers.Serializer[Any]):
-    """What a checkpoint found of a budget and took of it."""
+    """What a checkpoint found of a budget and took of it.
+
+    `taken_mgpus` at once; `taken_since_mgpus` later, as what jobs had set aside came free.
+    """
 
     budget = serializers.CharField(source="budget.path")
     granted_mgpus = serializers.IntegerField()
@@ -59,8 +63,12 @@ class ResultOut(serializers.Serializer[Any]):
     planned_mgpus = serializers.IntegerField()
     due_mgpus = serializers.IntegerField()
     taken_mgpus = serializers.IntegerField()
+    taken_since_mgpus = serializers.SerializerMethodField()
     returned_mgpus = serializers.IntegerField()
     spared = serializers.CharField()
+
+    def get_taken_since_mgpus(self, row: CheckpointResult) -> int:
+        return int(self.context["since"].get(row.budget_id, 0))
 
 
 class CheckpointOut(serializers.ModelSerializer[Checkpoint]):
@@ -88,7 +96,8 @@ class CheckpointOut(serializers.ModelSerializer[Checkpoint]):
     def get_results(self, checkpoint: Checkpoint) -> list[Any]:
         held = self.context["held"]
         seen = [row for row in checkpoint.results.all() if held.sees(row.budget.path)]
-        return list(ResultOut(seen, many=True).data)
+        since = takeback_rests.taken_since(checkpoint) if seen else {}
+        return list(ResultOut(seen, many=True, context={"since": since}).data)
 
 
 class LossOut(serializers.Serializer[Any]):
