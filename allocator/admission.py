@@ -109,7 +109,8 @@ def fund_all(*, jobs: Sequence[Job], now: datetime) -> dict[int, ledger.HoldResu
 
 
 def _digest(budget: Budget, spec: JobSpec) -> str:
-    asked = asdict(replace(spec, idempotency_key=None)) | {"budget": budget.path}
+    # By id: a budget that is renamed between two tries is still the same.
+    asked = asdict(replace(spec, idempotency_key=None)) | {"budget": budget.pk}
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 

@@ -11,6 +11,7 @@ from allocator import admission, closing, cycle
 from allocator.admission import AdmissionError, KeyReused
 from allocator.models import AllocatorState
 from budgets.models import Budget
+from budgets.services import rename_budget
 from ledger.models import Entry
 from tests.factories import HOUR, T0, make_budget, make_nodes, make_pool, make_shares, make_user
 from tests.helpers import CREDIT, Institute, make_institute
@@ -145,6 +146,13 @@ def test_the_same_key_answers_the_same_job(place):
     assert first == again
     assert Entry.objects.filter(kind="hold").count() == 1
     assert place.submit(place.petrel, idempotency_key="k2") != first
+
+
+def test_the_same_job_again_after_a_rename_is_the_same_job(place):
+    first = place.submit(place.petrel, idempotency_key="k1")
+    rename_budget(budget=place.petrel, slug="stormy", name="Stormy", author=place.user, now=T0)
+    place.petrel.refresh_from_db()
+    assert place.submit(place.petrel, at=T0 + HOUR, idempotency_key="k1") == first
 
 
 def test_the_same_key_for_something_else_is_refused(place):
