@@ -5,24 +5,29 @@ from collections.abc import Mapping
 from datetime import timedelta
 from fractions import Fraction
 
+from django.db.models import QuerySet
+
 from budgets.models import WHOLE, Period
-from ledger.figures import accounts
+from ledger.figures import GRANTED, SETTLES, Accounts, accounts
 from ledger.instants import to_seconds
 from ledger.membership import Membership
+from ledger.models import Entry
 
 SECOND = timedelta(seconds=1)
 
 
-def carried(*, period: Period, previous: Period) -> dict[int, int]:
+def carried(*, period: Period, previous: Period, until: int | None = None) -> dict[int, int]:
     """Return what each budget, subtree included, takes along, in milli-GPU-seconds by id.
 
     By the policy of ``period``, from all that ``previous`` granted and settled, whenever that was;
-    0 for whoever spent it all, or more.
+    0 for whoever spent it all, or more. As it was before the entry of id ``until`` was written.
     """
     if not period.carry_over_cap:
         return {}
     last = previous.ends_at - SECOND
     found = accounts(period=previous, at=last)
+    if until is not None:
+        _leave_out(found, Entry.objects.filter(period=previous, pk__gte=until))
     unspent = {one: max(0, found.granted[one] - found.settled[one]) for one in found.tree}
     roots = {one: found.tree.chain(one, found.at)[-1] for one in found.tree}
     most = period.carry_over_max_mgpus
@@ -48,6 +53,16 @@ def moved(amounts: Mapping[int, int], tree: Membership, *, since: int, at: int) 
         for node in tree.chain(one, at):
             found[node] += amount
     return {one: amount for one, amount in sorted(found.items()) if amount > 0}
+
+
+def _leave_out(found: Accounts, later: QuerySet[Entry]) -> None:
+    rows = later.order_by().values_list("kind", "budget_id", "at", "amount_mgpus")
+    for kind, budget_id, at, amount in rows.filter(kind__in=(*GRANTED, *SETTLES)):
+        if kind in GRANTED:
+            found.granted[budget_id] -= amount
+        else:
+            for node in found.tree.chain(budget_id, to_seconds(at)):
+                found.settled[node] -= SETTLES[Entry.Kind(kind)] * amount
 
 
 def capped(

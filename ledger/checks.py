@@ -1,6 +1,7 @@
 """What must be true of entries, whatever happened: each breach is named in a sentence.
 
-Rules of charges are in `ledger.charge_checks`, those of holds and refunds in `ledger.hold_checks`.
+Rules of charges are in `ledger.charge_checks`, those of holds and refunds in `ledger.hold_checks`,
+of grants and carry-over in `ledger.grant_checks`, of transfers in `ledger.transfer_checks`.
 """
 
 from collections import defaultdict
@@ -13,12 +14,16 @@ from budgets.models import Budget, Period
 from ledger import closing_statements
 from ledger.charge_checks import charge_problems
 from ledger.figures import SETTLES, accounts
+from ledger.grant_checks import grant_problems
 from ledger.hold_checks import hold_problems
 from ledger.instants import from_seconds, iso, span, to_seconds
-from ledger.models import ClosedTimestep, Entry
+from ledger.models import ClosedTimestep, ClosingStatement, Entry
 from ledger.problems import EntryProblem as EntryProblem
 from ledger.problems import Kind, Problems
 from ledger.rollup_checks import wrong_sums
+from ledger.transfer_checks import transfer_problems
+
+CHUNK = 2000  # rows at a time
 
 
 def entry_problems(*, start: datetime, end: datetime) -> list[EntryProblem]:
@@ -36,6 +41,9 @@ def entry_problems(*, start: datetime, end: datetime) -> list[EntryProblem]:
         *_gaps_between_timesteps(),
         *charge_problems(start, end),
         *hold_problems(),
+        *transfer_problems(),
+        *grant_problems(),
+        *_written_after_closing(),
         *_totals_unlike_entries(),
         *(EntryProblem("sum", str(wrong)) for wrong in wrong_sums()),
         *(EntryProblem("statement", wrong) for wrong in closing_statements.problems()),
@@ -47,6 +55,20 @@ def _gaps_between_timesteps() -> Problems:
     for (_, end), (start, _) in pairwise(rows):
         if end != start:
             yield EntryProblem("gap", f"closed timesteps go from {iso(end)} on to {iso(start)}")
+
+
+def _written_after_closing() -> Problems:
+    """What is written about a closed period stands in the open one."""
+    closings = ClosingStatement.objects.order_by("period_id").values_list("period_id", "closed_at")
+    for period_id, closed_at in closings.distinct():
+        late = Entry.objects.filter(period_id=period_id, created_at__gt=closed_at)
+        for entry in late.select_related("budget", "period").order_by("pk").iterator(CHUNK):
+            yield EntryProblem(
+                "closed",
+                f"{entry.budget.path}, {entry.period.name}: {entry.kind} of {entry.amount_mgpus} "
+                f"mGPU-s was written at {iso(entry.created_at)}, and the period closed at "
+                f"{iso(closed_at)}: {entry.key}",
+            )
 
 
 def _totals_unlike_entries() -> Problems:

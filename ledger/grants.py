@@ -15,10 +15,14 @@ from ledger.entries import write
 from ledger.figures import Accounts, accounts
 from ledger.instants import LedgerError, iso, whole
 from ledger.lock import lock_ledger
+from ledger.membership import Membership
 from ledger.models import Entry
 
 NOTE_MAX, KEY_MAX = 300, 120
 CORRECTS = "adjust:of:"  # and the id of the closed period that an adjustment is about
+# Entries of 0, beside a transfer's: `grant:way:<key>:<source>:<target>`. What it wrote follows from
+# them, so that a half that is gone shows.
+WAY = "grant:way:"
 
 
 class KeyTaken(LedgerError):
@@ -117,13 +121,16 @@ def transfer(
     _refuse_a_nonsense(source, target, amount_mgpus)
     lock_ledger()
     found = accounts(period=(period := open_period(now)), at=now)
-    amounts = _path(found, source, target, amount_mgpus)
+    amounts = way_between(found.tree, source, target, amount_mgpus, at=found.at)
     keys = [f"transfer:{key}:{budget_id}" for budget_id in amounts]
     if (known := _known(keys)) is not None:
         return _same(known, amounts, key)
     _refuse_an_empty_reserve(found, source, amounts)
     refuse_a_fall_below_claims(found, amounts)
-    return _write(Entry.Kind.TRANSFER, period, amounts, keys, author, note, now)
+    _check_keys([way := f"{WAY}{key}:{source.pk}:{target.pk}"])
+    written = _write(Entry.Kind.TRANSFER, period, amounts, keys, author, note, now)
+    write([_entry(Entry.Kind.GRANT, next(iter(amounts)), period, 0, way, author, note, now)])
+    return written
 
 
 def preview_transfer(
@@ -136,7 +143,7 @@ def preview_transfer(
     now = whole(now, "now")
     _refuse_a_nonsense(source, target, amount_mgpus)
     found = accounts(period=open_period(now), at=now)
-    amounts = _path(found, source, target, amount_mgpus)
+    amounts = way_between(found.tree, source, target, amount_mgpus, at=found.at)
     _refuse_an_empty_reserve(found, source, amounts)
     refuse_a_fall_below_claims(found, amounts)
     ends = dict.fromkeys((source.pk, *amounts, target.pk))
@@ -168,10 +175,11 @@ def _refuse_a_nonsense(source: Budget, target: Budget, amount_mgpus: int) -> Non
         raise LedgerError(f"{source.path} can't transfer to itself: choose another budget.")
 
 
-def _path(found: Accounts, source: Budget, target: Budget, amount: int) -> dict[int, int]:
-    """Return what each node on the way gets, by budget id."""
-    down = found.tree.chain(source.pk, found.at)
-    up = found.tree.chain(target.pk, found.at)
+def way_between(
+    tree: Membership, source: Budget, target: Budget, amount: int, *, at: int
+) -> dict[int, int]:
+    """Return what each node on the way gets by a transfer, by budget id; ``at`` in seconds."""
+    down, up = tree.chain(source.pk, at), tree.chain(target.pk, at)
     common = set(down) & set(up)
     if not common:
         raise LedgerError(f"{source.path} and {target.path} are in different organisations.")
@@ -237,6 +245,10 @@ def _check(note: str, amounts: Iterable[int], keys: Iterable[str]) -> None:
         raise LedgerError(f"The reason is longer than {NOTE_MAX} characters: shorten it.")
     for amount in amounts:
         refuse_an_amount(amount)
+    _check_keys(keys)
+
+
+def _check_keys(keys: Iterable[str]) -> None:
     if any(len(key) > KEY_MAX for key in keys):
         raise LedgerError("The key is too long: give one of at most 90 characters.")
 
@@ -252,18 +264,31 @@ def _write(
 ) -> list[Entry]:
     _check(note, amounts.values(), keys := list(keys))
     entries = [
-        Entry(
-            kind=kind,
-            budget_id=budget_id,
-            period=period,
-            at=now,
-            amount_mgpus=amount,
-            author=author,
-            note=note.strip(),
-            key=key,
-            created_at=now,
-        )
+        _entry(kind, budget_id, period, amount, key, author, note, now)
         for (budget_id, amount), key in zip(amounts.items(), keys, strict=True)
     ]
     write(entries)
     return _known(keys) or []
+
+
+def _entry(
+    kind: Entry.Kind,
+    budget_id: int,
+    period: Period,
+    amount: int,
+    key: str,
+    author: User,
+    note: str,
+    now: datetime,
+) -> Entry:
+    return Entry(
+        kind=kind,
+        budget_id=budget_id,
+        period=period,
+        at=now,
+        amount_mgpus=amount,
+        author=author,
+        note=note.strip(),
+        key=key,
+        created_at=now,
+    )

@@ -62,7 +62,7 @@ def start_period(*, period: Period, at: datetime, author: User | None = None) ->
     if not Period.objects.filter(pk=period.pk, status=Status.APPROVED).update(status=Status.ACTIVE):
         raise LedgerError(f"{period.name} isn't approved: approve it before it is started.")
     period.status = Status.ACTIVE
-    previous = _previous(period)
+    previous = before(period)
     grants = list(_grants(period, author, at))
     carried = list(_carry_over(period, previous, author, at))
     write([*grants, *carried])
@@ -156,9 +156,10 @@ def _refuse_an_earlier(period: Period) -> None:
         )
 
 
-def _previous(period: Period) -> Period | None:
-    before = Period.objects.filter(status__in=(Status.ACTIVE, Status.CLOSED))
-    return before.filter(ends_at__lte=period.starts_at).order_by("-ends_at").first()
+def before(period: Period) -> Period | None:
+    """Return the period whose unspent credits and open holds this one takes over."""
+    started = Period.objects.filter(status__in=(Status.ACTIVE, Status.CLOSED))
+    return started.filter(ends_at__lte=period.starts_at).order_by("-ends_at").first()
 
 
 def _grants(period: Period, author: User | None, now: datetime) -> Iterator[Entry]:

@@ -27,7 +27,7 @@ from ledger.stretches import cover
 from tests import ledger_by_hand as by_hand
 from tests.factories import T0, TIMESTEP, make_job, make_period, someone
 from tests.ledger_by_hand import DAYS, World, make_world
-from tests.ledger_world import CREDIT, write_entry
+from tests.ledger_world import CREDIT, give, write_entry
 
 pytestmark = pytest.mark.django_db
 ZONES = ("UTC", "America/New_York", "Asia/Kolkata")
@@ -247,6 +247,7 @@ def test_many_sums_take_a_statement_for_a_thousand(
 
 def test_reconcile_names_every_wrong_sum(tree: dict[str, Any], period: Period) -> None:
     ClosedTimestep.objects.create(start=T0, end=T0 + TIMESTEP, closed_at=T0 + TIMESTEP)
+    give(tree["orlo"], 1, period)
     services.adjust(
         budget=tree["orlo"], amount_mgpus=50, author=someone(), note="why", key="k", now=T0
     )

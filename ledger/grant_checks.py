@@ -1,0 +1,80 @@
+"""What must be true of grants and carry-over: each breach names budget, period and amounts."""
+
+from functools import reduce
+from operator import or_
+
+from django.db.models import Min, Q
+
+from budgets.models import Budget, Period
+from ledger.carry_over import carried
+from ledger.figures import accounts, closed_until
+from ledger.instants import from_seconds, iso, to_seconds
+from ledger.models import Entry
+from ledger.periods import before
+from ledger.problems import EntryProblem, Kind, Problems
+from ledger.share_changes import unlike_shares
+
+STARTED = (Period.Status.ACTIVE, Period.Status.CLOSED)
+
+
+def grant_problems() -> Problems:
+    """Yield every breach of what budgets were granted in periods that have started."""
+    paths = dict(Budget.objects.values_list("pk", "path"))
+    for period in Period.objects.filter(status__in=STARTED).order_by("starts_at", "pk"):
+        yield from granted_unlike_shares(period, paths)
+        yield from carried_unlike_unspent(period, paths)
+        yield from granted_below_claims(period, paths)
+
+
+def granted_unlike_shares(period: Period, paths: dict[int, str]) -> Problems:
+    """A period's start granted what shares were worth, and each change of them what it is worth."""
+    for at, budget_id, due, granted in unlike_shares(period):
+        yield EntryProblem(
+            "grant",
+            f"{paths[budget_id]}, {period.name}, at {iso(at)}: granted {granted} mGPU-s, by the "
+            f"shares in force {due}",
+        )
+
+
+def carried_unlike_unspent(period: Period, paths: dict[int, str]) -> Problems:
+    """What was carried over is the part of what was unspent that the period's policy gives."""
+    mine = Entry.objects.filter(period=period, kind=Kind.CARRY).order_by("pk")
+    rows = list(mine.values_list("pk", "budget_id", "amount_mgpus"))
+    previous = before(period)
+    if not rows and (previous is None or not period.carry_over_cap):
+        return
+    written: dict[int, int] = {}
+    for _, budget_id, amount in rows:
+        written[budget_id] = written.get(budget_id, 0) + amount
+    right = carried(period=period, previous=previous, until=_first(period)) if previous else {}
+    for budget_id in sorted({*written, *right}):
+        was, due = written.get(budget_id, 0), right.get(budget_id, 0)
+        if was != due:
+            yield EntryProblem(
+                "carry",
+                f"{paths[budget_id]}, {period.name}: carried over {was} mGPU-s, by the period's "
+                f"policy {due}",
+            )
+
+
+def _first(period: Period) -> int | None:
+    """Return the id of the first entry that a period's start wrote."""
+    by_start = (Q(key__startswith=f"{kind}:{period.pk}:") for kind in (Kind.GRANT, Kind.CARRY))
+    mine = Entry.objects.filter(reduce(or_, by_start), period=period).order_by()
+    return mine.aggregate(first=Min("pk"))["first"]
+
+
+def granted_below_claims(period: Period, paths: dict[int, str]) -> Problems:
+    """A budget has settled and set aside no more than it was granted, what is below it included."""
+    last = to_seconds(period.ends_at) - 1
+    closed = closed_until()
+    at = from_seconds(min(last, to_seconds(closed))) if closed else period.starts_at
+    found = accounts(period=period, at=max(at, period.starts_at))
+    for budget_id in found.tree:
+        granted, settled = found.granted[budget_id], found.settled[budget_id]
+        if granted < settled + found.held[budget_id]:
+            yield EntryProblem(
+                "granted",
+                f"{paths[budget_id]}, {period.name}: granted {granted} mGPU-s, settled {settled} "
+                f"and set aside {found.held[budget_id]}",
+            )
