@@ -42,8 +42,9 @@ class KeyReused(Exception):
 def submit(*, budget: Budget, user: User, spec: JobSpec, now: datetime) -> Job:
     """Admit a job, or answer with the one that the same key submitted before.
 
-    Raises AdmissionError (nothing is written) and KeyReused.
+    Blanks around its name are left out. Raises AdmissionError (nothing is written) and KeyReused.
     """
+    spec = replace(spec, name=spec.name.strip())
     digest = _digest(budget, spec)
     if (known := _known(user, spec, digest)) is not None:
         return known

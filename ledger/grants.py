@@ -251,6 +251,8 @@ def _check(note: str, amounts: Iterable[int], keys: Iterable[str]) -> None:
 def _check_keys(keys: Iterable[str]) -> None:
     if any(len(key) > KEY_MAX for key in keys):
         raise LedgerError("The key is too long: give one of at most 90 characters.")
+    if any(key != key.strip() for key in keys):
+        raise LedgerError("The key ends in a blank: leave that out.")
 
 
 def _write(

@@ -155,6 +155,14 @@ def test_the_same_job_again_after_a_rename_is_the_same_job(place):
     assert place.submit(place.petrel, at=T0 + HOUR, idempotency_key="k1") == first
 
 
+def test_blanks_around_a_name_are_left_out(place):
+    job = place.submit(place.petrel, name=" sweep \u00a0", idempotency_key="k")
+    assert job.name == "sweep"
+    assert place.submit(place.petrel, name="sweep", idempotency_key="k").pk == job.pk
+    with pytest.raises(AdmissionError):
+        place.submit(place.petrel, name=" \u00a0")
+
+
 def test_the_same_key_for_something_else_is_refused(place):
     first = place.submit(place.petrel, idempotency_key="k1")
     with pytest.raises(KeyReused) as caught:

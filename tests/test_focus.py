@@ -11,6 +11,7 @@ import pytest
 from django.db.models import Sum
 from django.test import override_settings
 
+from budgets import services as budgets
 from budgets.models import Budget, Period
 from ledger import reports, services
 from ledger.exports import focus
@@ -22,17 +23,20 @@ from ledger.refunds import refund_run
 from tests.burn_world import END, odd_ledger
 from tests.factories import (
     HOUR,
+    LONG_AGO,
     T0,
+    make_budget,
     make_job,
     make_nodes,
     make_period,
     make_pool,
     make_run,
     make_shares,
+    make_user,
     someone,
 )
 from tests.ledger_world import close, give
-from workloads.models import JobEvent, Run
+from workloads.models import Job, JobEvent, Run
 
 pytestmark = pytest.mark.django_db
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
@@ -390,3 +394,74 @@ def test_names_that_a_spreadsheet_would_compute_are_shown(tree) -> None:
     odd_ledger(tree)
     names = {row["ResourceName"] for row in rows(file_of(tree["orlo"]))}
     assert "'=sweep" in names
+
+
+ODD_NAMES = [
+    *[(" x", "x"), ("x ", "x"), ("\u00a0x", "x"), ("\x0b", ""), (" run-1 ", "job run-1")],
+    *[("null", "'null"), ("N/A", "'N/A"), ("-", "'-"), ("=1+1", "'=1+1"), (" =1+1", "'=1+1")],
+    *[("a\nb", "a\nb"), ("a\rb", "a\rb"), ("Nullarbor", "Nullarbor")],
+]
+
+
+@pytest.mark.parametrize(("name", "written"), ODD_NAMES)
+def test_odd_names_of_jobs_are_shown_and_keep_every_rule(tree, tmp_path, name, written) -> None:
+    period, petrel = make_period(), tree["orlo/science/petrel"]
+    give(petrel, 100, period)
+    (node,) = make_nodes(make_pool("h100"))
+    run = make_run(make_job(petrel), {node: 0b11})
+    Job.objects.update(name=name.replace("run-1", f"run-{run.pk}"))
+    close(1)
+    (row,) = rows(file_of(tree["orlo"]))
+    assert row["ResourceName"] == written.replace("run-1", f"run-{run.pk}")
+    assert checked(file_of(tree["orlo"]), tmp_path / "f.csv").broken == []
+
+
+@pytest.mark.parametrize("name", ["=1+1", "@x", "null", "None", "-"])
+@pytest.mark.parametrize("version", ["1.2", "1.4"])
+def test_odd_names_of_an_organisation_are_shown_in_every_column(
+    tree, tmp_path, name, version
+) -> None:
+    budgets.rename_budget(budget=tree["orlo"], name=name, author=someone(), now=LONG_AGO)
+    period, petrel = make_period(), tree["orlo/science/petrel"]
+    give(petrel, 100, period)
+    (node,) = make_nodes(make_pool("h100", gpu_type="=h100"))
+    make_run(make_job(petrel), {node: 0b11})
+    close(1)
+    data = file_of(tree["orlo"], version=version)
+    (row,) = rows(data)
+    providers = {
+        "1.2": ("ProviderName", "PublisherName"),
+        "1.4": ("HostProviderName", "ServiceProviderName"),
+    }[version]
+    columns = ("BillingAccountName", "InvoiceIssuerName", *providers)
+    assert {column: row[column] for column in columns} == dict.fromkeys(columns, f"'{name}")
+    assert row["SkuMeter"] == "'=h100 GPU time"
+    assert checked(data, tmp_path / "f.csv").broken == []
+
+
+def test_nothing_that_people_typed_is_computed_in_any_column(tree, tmp_path) -> None:
+    """Whoever is named null, too, and a leaf that is an organisation of that address."""
+    root = make_budget("null", name="=null")
+    period = make_period()
+    give(root, 100, period)
+    author = make_user("null")
+    services.adjust(
+        budget=root, amount_mgpus=CREDIT, author=author, note=" =1+1", key="k", now=T0 + HOUR
+    )
+    data = file_of(root, money=Money(None, "USD", names_people=True))
+    (row,) = rows(data)
+    assert (row["x_BudgetPath"], row["x_Author"], row["SubAccountName"]) == (
+        *("'null", "'null", "'=null"),
+    )
+    assert not [name for name, value in row.items() if value.startswith(("=", "@", "+"))]
+    assert checked(data, tmp_path / "f.csv").broken == []
+
+
+def test_a_key_that_ends_in_a_blank_is_refused(tree) -> None:
+    """It would stand in x_EntryKey, where a blank at the end is no part of a value."""
+    make_period()
+    with pytest.raises(services.LedgerError, match="ends in a blank"):
+        services.adjust(
+            budget=tree["orlo"], amount_mgpus=CREDIT, author=someone(), note="n", key="k ", now=T0
+        )
+    assert not Entry.objects.exists()

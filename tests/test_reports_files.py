@@ -17,6 +17,7 @@ import pytest
 from allocator.delivery import Delivered
 from ledger import reports
 from ledger.exports.files import KINDS, burn_file
+from ledger.exports.sections import shown
 from ledger.instants import from_seconds, to_seconds
 from tests.burn_world import END, odd_ledger
 from tests.factories import T0, make_shares
@@ -185,3 +186,9 @@ def test_days_are_cut_in_the_reader_s_zone(tree) -> None:
     assert answer["zone"] == "Asia/Kathmandu"
     assert [day["day"] for day in answer["days"]] == ["2026-09-30", "2026-10-01"]
     assert answer["time_zone"] == "UTC"
+
+
+@pytest.mark.parametrize("text", ["=1", " =1", "\t=1", "\n@x", "-x", "+1", "\rx"])
+def test_what_a_spreadsheet_would_compute_is_shown_behind_blanks_too(text: str) -> None:
+    assert shown(text) == f"'{text}"
+    assert shown(f"x{text}") == f"x{text}"

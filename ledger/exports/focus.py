@@ -34,8 +34,12 @@ FIELDS = (
     *("job__kind", "run_id", "run__number", "pool_id", "funded", "gpu_seconds"),
     *("parked_gpu_seconds", "author__username", "note", "key"),
 )
-# What people typed, which a spreadsheet must not compute.
-TYPED = ("BillingAccountName", "ChargeDescription", "ResourceName", "SubAccountName", "x_Author")
+# What people typed, which a spreadsheet must not compute, nor a reader take for nothing.
+TYPED = (
+    *("BillingAccountName", "ChargeDescription", "HostProviderName", "InvoiceIssuerName"),
+    *("ProviderName", "PublisherName", "ResourceName", "ServiceProviderName", "SkuMeter"),
+    *("SubAccountName", "x_Author", "x_BudgetPath", "x_EntryKey"),
+)
 
 
 def focus_csv(
@@ -73,13 +77,18 @@ def _chunks(budget: Budget, between: Ran, version: str, money: Money) -> Iterato
         for row in rows_of(line, names, money):
             for name in TYPED:
                 if row.get(name):
-                    row[name] = shown(row[name])
+                    row[name] = _said(row[name])
             writer.writerow([row.get(name, "") for name in columns])
             number += 1
         if number >= BATCH:
             yield _taken(text)
             number = 0
     yield _taken(text)
+
+
+def _said(text: str) -> str:
+    text = text.strip()
+    return f"'{text}" if text.lower() in focus.NO_VALUES else shown(text)
 
 
 def _taken(text: io.StringIO) -> bytes:

@@ -89,6 +89,8 @@ CATEGORIES = ("Usage", "Purchase", "Tax", "Credit", "Adjustment")
 FREQUENCIES = ("One-Time", "Recurring", "Usage-Based")
 PRICING = ("Standard", "Dynamic", "Committed", "Other")
 USED, UNUSED = "Used", "Unused"
+# What a reader may take for nothing, so that nobody writes it for a value.
+NO_VALUES = frozenset(("null", "none", "n/a", "nan", '""', "-"))
 CORRECTION = "Correction"
 SERVICES = (
     *("AI and Machine Learning", "Analytics", "Business Applications", "Compute", "Databases"),

@@ -173,14 +173,14 @@ def _shared(line: Line, names: Names, money: Money) -> dict[str, Any]:
     if line.run_id is not None:
         row |= {
             "ResourceId": f"run-{line.run_id}",
-            "ResourceName": line.job_name,
+            "ResourceName": (line.job_name or "").strip(),
             "ResourceType": "GPU block",
             "x_JobId": line.job_id,
             "x_JobKind": line.job_kind,
             "x_RunNumber": line.run_number,
         }
         if row["ResourceName"] == row["ResourceId"]:
-            row["ResourceName"] = f"job {line.job_name}"
+            row["ResourceName"] = f"job {row['ResourceName']}"
     return row
 
 

@@ -15,7 +15,6 @@ KINDS = {one.name: one for version in focus.VERSIONS for one in focus.columns(ve
 DECIMAL = re.compile(r"(?!-0(\.0*)?$)-?(0|[1-9]\d*)(\.\d+)?(E-?\d{1,3})?")
 INTEGER = re.compile(r"-?(0|[1-9]\d*)")
 INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
-NO_VALUES = {"null", "none", "n/a", "nan", '""', "-"}
 FREE_TEXT = {"BillingAccountName", "ChargeDescription", "ResourceName", "SubAccountName"}
 TIMES = ("Year", "Month", "Day", "Hour", "Minute", "Second", "Millisecond", "Microsecond")
 UNIT_WORD = re.compile(r"[A-Z][A-Za-z]*")
@@ -67,7 +66,7 @@ def _ill_formed(row: Row) -> Iterator[Fault]:
         column = KINDS.get(name)
         if value.strip() != value:
             yield Fault("blanks", name, f"{value!r} begins or ends with a blank")
-        elif value.lower() in NO_VALUES and name not in FREE_TEXT:
+        elif value.lower() in focus.NO_VALUES and name not in FREE_TEXT:
             yield Fault("null", name, f"{value!r}: write nothing where there is no value")
         elif value and column and (words := _FORMS[column.kind](value)):
             yield Fault(column.kind, name, f"{value!r} {words}")

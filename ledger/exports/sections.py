@@ -66,7 +66,8 @@ def as_json(full: FullReport) -> dict[str, Any]:
 
 def shown(text: str) -> str:
     """Return what people typed such that a spreadsheet shows it, whatever it begins with."""
-    return f"'{text}" if text.startswith(FORMULA) else text
+    computed = text.startswith(FORMULA) or text.lstrip().startswith(FORMULA)
+    return f"'{text}" if computed else text
 
 
 def _others(amounts: tuple[int, int], number: int) -> dict[str, int]:
