@@ -61,11 +61,12 @@ class Books:
         return self.worth[parent.pk]
 
     def reserve(self, budget: Budget) -> int | None:
-        """Return what an ancestor has not given to its children."""
-        if self.found is None:
-            return None
-        children = self.found.tree.children(budget.pk, self.found.at)
-        return self.found.granted[budget.pk] - sum(self.found.granted[one] for one in children)
+        """Return what an ancestor has to give."""
+        return None if self.found is None else self.found.reserve(budget.pk)
+
+    def own(self, budget: Budget) -> int | None:
+        """Return what a sibling has to give: of one with others below it, its reserve at most."""
+        return None if self.found is None else self.found.own(budget.pk)
 
     def free(self, budget: Budget) -> int | None:
         return None if self.found is None else self.found.free(budget.pk)
@@ -126,15 +127,14 @@ def _from_reserve(request: Request, source: TreeNode, books: Books) -> Choice:
 
 def _from_sibling(request: Request, source: TreeNode, parent: TreeNode, books: Books) -> Choice:
     budget, before = source.budget, books.spendable(source.budget)
-    free = books.free(budget)
     if request.unit == Unit.CREDITS:
         after = books.spendable(budget, request.asked)
-        most = max(0, free or 0)
+        most = max(0, books.own(budget) or 0)
         problem = _short(request, most, f"{credits(most)} credits to give", books)
         return Choice(budget, Decision.SIBLING, None, None, before, after, most, problem)
     share = min(source.thousandths, *source.overrides.values(), WHOLE)
     # A fall stops at what is spent and set aside.
-    fall = min(_worth(request, parent.budget, books), max(0, free or 0))
+    fall = min(_worth(request, parent.budget, books), max(0, books.free(budget) or 0))
     problem = _short(request, share, percent(share), books)
     return Choice(
         budget,

@@ -113,8 +113,8 @@ def transfer(
     """Move credits from one budget to another in the open period.
 
     Writes −amount on every node from the source and +amount on every node from the target up to,
-    not including, their common ancestor, so that no ancestor's granted changes. From an ancestor
-    to a budget below it, the credits come out of the ancestor's reserve. Refused where a node's
+    not including, their common ancestor, so that no ancestor's granted changes. Out of a budget
+    with others below it they come out of its reserve. Refused where that has less, or a node's
     granted would fall below what it has settled, in flight and held. ``key`` as for a grant.
     """
     now = whole(now, "now")
@@ -125,7 +125,7 @@ def transfer(
     keys = [f"transfer:{key}:{budget_id}" for budget_id in amounts]
     if (known := _known(keys)) is not None:
         return _same(known, amounts, key)
-    _refuse_an_empty_reserve(found, source, amounts)
+    _refuse_an_empty_reserve(found, source, amount_mgpus)
     refuse_a_fall_below_claims(found, amounts)
     _check_keys([way := f"{WAY}{key}:{source.pk}:{target.pk}"])
     written = _write(Entry.Kind.TRANSFER, period, amounts, keys, author, note, now)
@@ -144,7 +144,7 @@ def preview_transfer(
     _refuse_a_nonsense(source, target, amount_mgpus)
     found = accounts(period=open_period(now), at=now)
     amounts = way_between(found.tree, source, target, amount_mgpus, at=found.at)
-    _refuse_an_empty_reserve(found, source, amounts)
+    _refuse_an_empty_reserve(found, source, amount_mgpus)
     refuse_a_fall_below_claims(found, amounts)
     ends = dict.fromkeys((source.pk, *amounts, target.pk))
     return [_side(found, budget_id, amounts) for budget_id in ends]
@@ -187,16 +187,17 @@ def way_between(
     return amounts | {node: amount for node in up if node not in common}
 
 
-def _refuse_an_empty_reserve(found: Accounts, source: Budget, amounts: dict[int, int]) -> None:
-    """A budget with others below it gives from its reserve, and no more than is in it."""
-    needed = max(amounts.values(), default=0)
-    children = found.tree.children(source.pk, found.at)
-    if source.pk in amounts and not children:
+def _refuse_an_empty_reserve(found: Accounts, source: Budget, amount: int) -> None:
+    """A budget with others below it gives from its reserve, up as well as down, and no more.
+
+    No other reserve falls by a transfer: what is between gives as much as it gets.
+    """
+    if not found.tree.children(source.pk, found.at):
         return
-    reserve = found.reserve(source.pk)
-    if needed > reserve:
+    reserve = max(0, found.reserve(source.pk))
+    if amount > reserve:
         raise LedgerError(
-            f"{source.path} has {credits(reserve)} credits in reserve, not {credits(needed)}: "
+            f"{source.path} has {credits(reserve)} credits in reserve, not {credits(amount)}: "
             "move less, or take it from one of the budgets below."
         )
 

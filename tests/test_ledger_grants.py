@@ -211,6 +211,40 @@ def test_a_reserve_gives_what_is_in_it_and_takes_it_back(
     assert reports.figures(period=period, now=T0)[science.pk].reserve_mgpus == 0
 
 
+def test_a_program_gives_upwards_no_more_than_its_reserve(
+    shared_out: dict[str, Budget], period: Period, author: User
+) -> None:
+    tree = shared_out
+    science, orlo = tree["orlo/science"], tree["orlo"]
+    move(tree["orlo/science/auk"], science, 3, author, "back")
+    before = ledger()
+    wanted = {"source": science, "target": orlo, "amount_mgpus": 15 * CREDIT, "now": T0}
+    sentence = (
+        r"^orlo/science has 3\.00 credits in reserve, not 15\.00: move less, or take it from one "
+        r"of the budgets below\.$"
+    )
+    with pytest.raises(services.LedgerError, match=sentence):
+        services.preview_transfer(**wanted)
+    with pytest.raises(services.LedgerError, match=sentence):
+        move(science, orlo, 15, author)
+    assert ledger() == before
+    move(science, orlo, 3, author)
+    found = reports.figures(period=period, now=T0)
+    assert [found[one.pk].reserve_mgpus for one in (science, orlo)] == [0, 3 * CREDIT]
+    assert found[science.pk].granted_mgpus == 17 * CREDIT
+
+
+def test_a_budget_between_gives_as_much_as_it_gets(
+    shared_out: dict[str, Budget], period: Period, author: User
+) -> None:
+    tree = shared_out
+    move(tree["orlo/science/petrel"], tree["orlo"], 10, author)
+    found = reports.figures(period=period, now=T0)
+    assert [found[tree[one].pk].reserve_mgpus for one in ("orlo/science", "orlo")] == [
+        0, 10 * CREDIT,
+    ]  # fmt: skip
+
+
 def test_a_program_gives_no_more_than_its_reserve(
     shared_out: dict[str, Budget], period: Period, author: User
 ) -> None:

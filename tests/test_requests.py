@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
+from allocator import steering
+from allocator.choices import choices
 from budgets import access, requests, shares
 from budgets.models import Budget, ChangeSet, Notice, Period, Request
 from budgets.refusals import Refused, StaleBase
@@ -15,6 +17,7 @@ from ledger.models import Entry
 from tests import factories as make
 from tests.factories import HOUR, T0, T1
 from tests.ledger_world import CREDIT, give, ledger
+from tests.takeback_world import use
 
 pytestmark = pytest.mark.django_db
 DAY = timedelta(days=1)
@@ -500,6 +503,36 @@ def test_of_two_that_end_at_once_the_lower_ends_first(tree, cast, period):
     found = reports.figures(period=period, now=until)
     assert found[tree["orlo"].pk].reserve_mgpus == 7 * CREDIT
     assert found[tree[SCIENCE].pk].reserve_mgpus == 5 * CREDIT
+
+
+def test_what_may_be_chosen_is_what_a_decision_gives(tree, cast, period):
+    """Out of a sibling with others below it, and of a parent that lost a budget that spent."""
+    inner = make.make_budget("inner", parent=tree[AUK])
+    make.make_shares(tree[AUK], {inner: 100_000}, at=T0)
+    services.transfer(
+        source=tree[AUK], target=inner, amount_mgpus=7 * CREDIT, author=cast["manager"],
+        note="n", key="k", now=T0,
+    )  # fmt: skip
+    spent = make.make_budget("spent", parent=tree[SCIENCE])
+    make.make_shares(tree[SCIENCE], {tree[PETREL]: 40_000, tree[AUK]: 40_000, spent: 20_000}, at=T0)
+    services.transfer(
+        source=tree[SCIENCE], target=spent, amount_mgpus=3 * CREDIT, author=cast["manager"],
+        note="n", key="l", now=T0,
+    )  # fmt: skip
+    use(spent, 2, T0 + HOUR)
+    now = T0 + 2 * HOUR
+    steering.move_budget(
+        budget=spent, to=tree["orlo/vision"], share=0, author=cast["admin"], reason="r", now=now
+    )
+    made = ask(tree[PETREL], cast["member"])
+    found = choices([made], held=access.standing(cast["admin"]), at=now)[made.pk]
+    most = {one.source.path: one.most // CREDIT for one in found}
+    assert (most[SCIENCE], most[AUK]) == (2, 3)
+    for path in (SCIENCE, AUK):
+        with pytest.raises(services.LedgerError, match="in reserve"):
+            grant(made, tree[path], cast["admin"], given=(most[path] + 1) * CREDIT, now=now)
+        grant(made, tree[path], cast["admin"], given=most[path] * CREDIT, now=now)
+        made = ask(tree[PETREL], cast["member"], now=now)
 
 
 # --- Withdrawn and expired ------------------------------------------------------------------------

@@ -67,11 +67,6 @@ class Moved:
     side: Side
     has_children: bool
 
-    @property
-    def overdraws(self) -> bool:
-        """Whether its children would have more than it."""
-        return self.has_children and self.side.reserve[1] < min(0, self.side.reserve[0])
-
 
 @dataclass(frozen=True)
 class Preview:
