@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .bits import Busy, span, starts_at
-from .compiled.tables import Words
 from .items import Item, allowed_starts
 from .plan import Assignment
-from .realtime import words_of
 
 if TYPE_CHECKING:
     from .heuristic import Construction
@@ -50,18 +48,12 @@ class _Filling:
         self.movable = {item.name: item for item in construction.items}
         for name in construction.fixed:
             self.movable.pop(name, None)
-        kept = construction.layout.drained.copy()
-        for sets in self.placed.realtime.values():
-            for gpu, word in words_of(sets).items():
-                kept[gpu] |= np.uint64(word)
         self.planned = {a.job: a for a in self.placed.assignments if a.job in self.movable}
-        for a in self.placed.assignments:
-            if a.job not in self.movable:
-                _take(kept, a)
-        due = kept.copy()
+        self.due = construction.grid.taken.copy()
+        kept = self.due.rows.copy()
         for a in self.planned.values():
-            _take(due, a)
-        self.kept, self.due = Busy(construction.layout, kept), Busy(construction.layout, due)
+            kept[a.first_gpu : a.first_gpu + a.gpus] &= ~np.uint64(span(a.start, a.end))
+        self.kept = Busy(construction.layout, kept)
 
     def run(self) -> set[str]:
         started = {}
@@ -131,10 +123,6 @@ class _Filling:
             end = min(t + item.length, self.problem.horizon)
             busy.hold(first, item.gpus, span(t, end))
             self.placed.assignments.append(Assignment(item.name, first, item.gpus, t, end))
-
-
-def _take(rows: Words, a: Assignment) -> None:
-    rows[a.first_gpu : a.first_gpu + a.gpus] |= np.uint64(span(a.start, a.end))
 
 
 def _meet(a: Assignment, b: Assignment) -> bool:

@@ -189,7 +189,7 @@ class _Course:
         again = True
         while again:
             decision = self.policy.decide()
-            self.decisions += 1
+            self.decisions += decision.planned
             for job, budget in decision.stops:
                 self.policy.stopped(job)
                 self.world.preempt(job, budget)

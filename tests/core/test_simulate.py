@@ -29,7 +29,11 @@ def trace(*rows: TraceJob) -> Trace:
 
 
 def setup(made: Trace, nodes: str = "1x8", seconds: int = DAY_S, **fields: Any) -> Setup:
-    given = {"unlimited": True, "spread": 0.0, "tree": equal_tree(made.groups)} | fields
+    given: dict[str, Any] = {
+        "unlimited": True,
+        "spread": 0.0,
+        "tree": equal_tree(made.groups),
+    } | fields
     return Setup(nodes=nodes_of(nodes), seconds=seconds, **given)
 
 
@@ -156,6 +160,8 @@ def test_owed_and_delivered_by_hand() -> None:
     assert (found["a"].owed_gpu_seconds, found["a"].delivered_gpu_seconds) == (2 * step, 2 * step)
     assert (found["b"].owed_gpu_seconds, found["b"].delivered_gpu_seconds) == (4 * step, 2 * step)
     assert outcome.delivered == 4 / 6
+    # In the window that all this lies in, b was owed 4 and held 4: two halves of a node, twice.
+    assert outcome.delivered_by_window == 1.0
     assert (outcome.worst_budget, outcome.worst_delivered) == ("b", 0.5)
 
 

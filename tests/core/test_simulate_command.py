@@ -3,13 +3,14 @@
 import json
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
 
 HEAD = "job_id,submit_time_s,gpus,duration_s,group"
 ROWS = ("a,0,4,7200,nlp", "b,60,8,3600,vision", "c,120,3,600,nlp")
-TREE = {
+TREE: dict[str, list[dict[str, Any]]] = {
     "tree": [
         {"name": "org", "parent": None, "shares": 1, "usage": 0},
         {"name": "nlp", "parent": "org", "shares": 60, "usage": 0},
@@ -131,7 +132,7 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_tree_that_does_not_fit_is_named(
-    tmp_path: Path, tree: dict[str, object], sentence: str
+    tmp_path: Path, tree: dict[str, Any], sentence: str
 ) -> None:
     path = tmp_path / "tree.json"
     path.write_text(json.dumps(tree))

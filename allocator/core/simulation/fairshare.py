@@ -5,16 +5,16 @@ is taken. Where nothing could come of a call, it isn't made.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .. import contract
-from ..fairshare import budget_factors
 from ..offering import Offering
 from ..plan import Result
 from ..problem import BatchJob, BudgetNode, Kind, Node, Problem, Running
 from ..settings import Settings
 from ..solve import solve
 from ..weights import RAW_URGENCY, Urgencies, gpu_seconds, time_decay, weight
+from .known_factors import KnownFactors
 from .policy import Decision
 from .world import SimJob, SimRun, World
 
@@ -25,14 +25,18 @@ Watch = Callable[[Problem, Result], None]
 class _Seen:
     """A job as it was last written into a problem, and until when nothing of it changes."""
 
-    job: BatchJob
+    by_weight: dict[float, BatchJob]
     run: SimRun | None
+    funded: bool
     until: int
 
-    def holds(self, job: SimJob, value: float, now: int) -> bool:
-        """Whether it would be written the same now."""
-        same = self.run is job.run and self.job.funded == job.funded
-        return same and now <= self.until and self.job.priority == value
+    def holds(self, job: SimJob, now: int) -> bool:
+        """Whether it would be written the same now, but for its weight."""
+        return now <= self.until and self.run is job.run and self.funded == job.funded
+
+
+def _reweighed(seen: _Seen, value: float) -> BatchJob:
+    return replace(next(iter(seen.by_weight.values())), priority=value)
 
 
 class FairShare:
@@ -44,11 +48,11 @@ class FairShare:
         self.watch = watch
         self.offering = Offering(setup.offered_first, setup.offered_short)
         self.urgencies = Urgencies()
-        self.solves = 0
         self._settings = Settings(preempted_percent=setup.preempted_percent)
         self._decay = time_decay(setup.timestep_minutes)
         self._nodes: tuple[Node, ...] = setup.nodes
         self._seen: dict[int, _Seen] = {}
+        self._factors = KnownFactors(setup.tree)
         self._arrived: list[SimJob] = []
         self._changed = True  # something but arrivals happened since the last plan
         self._lapse = 0  # when the next protection ends
@@ -73,7 +77,7 @@ class FairShare:
     def decide(self) -> Decision:
         """Plan, and say what is due now."""
         if not self._could_change():
-            return Decision()
+            return Decision(planned=False)
         world, setup = self.world, self.setup
         live = sorted(world.running)
         offered = self.offering.offered()
@@ -81,7 +85,6 @@ class FairShare:
         result = solve(
             problem, mode="fast", iterations=setup.iterations, seed=0, settings=self._settings
         )
-        self.solves += 1
         if self.watch is not None:
             self.watch(problem, result)
         return self._due(result, live)
@@ -154,7 +157,7 @@ class FairShare:
     def _problem(self, jobs: list[SimJob]) -> Problem:
         setup, now = self.setup, self.world.now
         budgets = self._budgets()
-        factors = budget_factors(budgets)
+        factors = self._factors.of(budgets)
         boundary = (now // setup.step_s + 1) * setup.step_s
         weights: dict[tuple[int, str, bool], float] = {}
         found = []
@@ -165,9 +168,11 @@ class FairShare:
                 factor = factors[job.budget]
                 weights[kind] = weight(factor=factor, urgency=urgency, funded=job.funded)
             seen = self._seen.get(job.number)
-            if seen is None or not seen.holds(job, weights[kind], now):
+            if seen is None or not seen.holds(job, now):
                 seen = self._seen[job.number] = self._written(job, weights[kind], boundary)
-            found.append(seen.job)
+            if weights[kind] not in seen.by_weight:
+                seen.by_weight[weights[kind]] = _reweighed(seen, weights[kind])
+            found.append(seen.by_weight[weights[kind]])
         return Problem(
             name=f"second {now}",
             family="simulated",
@@ -222,7 +227,7 @@ class FairShare:
             running=running,
             minimum=minimum if run is None and job.row.resumable else None,
         )
-        return _Seen(batch, run, min(until, boundary - 1))
+        return _Seen({value: batch}, run, job.funded, min(until, boundary - 1))
 
     def _running(self, job: SimJob, run: SimRun, duration: int) -> Running:
         setup, now = self.setup, self.world.now

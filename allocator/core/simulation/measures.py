@@ -4,7 +4,9 @@
   held and asked for were at least the fleet's.
 - owed, delivered: per budget and timestep, entitled = effective share × GPU-seconds, demand = held
   by funded runs + asked by funded jobs that waited, owed = the lesser, delivered = the lesser of
-  held by funded runs and owed; the whole is that of the programs.
+  held by funded runs and owed; the whole is that of the programs. By window: the same with held and
+  owed summed over each fair-share window first, since fair share lets one timestep make up for
+  another.
 - waits: from submission to the first start; of a job that never started, to the end of the span.
   Debug jobs have at most 8 GPUs and 15 minutes; large ones the fewest GPUs such that at most a
   tenth of the jobs have as many; all others are small.
@@ -49,6 +51,7 @@ class BudgetOutcome:
     unfunded_gpu_seconds: int
     owed_gpu_seconds: int
     delivered_gpu_seconds: int
+    delivered_by_window_gpu_seconds: int
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,8 @@ class Outcome:
     delivered: float | None
     worst_budget: str
     worst_delivered: float | None
+    delivered_by_window: float | None
+    worst_by_window: float | None
     funded_gpu_seconds: int
     unfunded_gpu_seconds: int
     useful_gpu_seconds: int
@@ -113,6 +118,13 @@ def measure(world: World, jobs: Sequence[SimJob], policy: str, decisions: int) -
         worst_delivered=None
         if worst is None
         else _ratio(worst.delivered_gpu_seconds, worst.owed_gpu_seconds),
+        delivered_by_window=_ratio(
+            sum(one.delivered_by_window_gpu_seconds for one in programs), owed
+        ),
+        worst_by_window=min(
+            (one.delivered_by_window_gpu_seconds / one.owed_gpu_seconds for one in leaves),
+            default=None,
+        ),
         funded_gpu_seconds=sum(level.funded_s for level in levels),
         unfunded_gpu_seconds=sum(level.unfunded_s for level in levels),
         useful_gpu_seconds=meters.held_s - sum(map(_wasted, jobs)),
@@ -178,6 +190,7 @@ def _budgets(world: World, jobs: Sequence[SimJob]) -> Iterable[BudgetOutcome]:
             unfunded_gpu_seconds=unfunded,
             owed_gpu_seconds=meters.due[n].owed,
             delivered_gpu_seconds=meters.due[n].delivered,
+            delivered_by_window_gpu_seconds=meters.due[n].delivered_by_window,
         )
 
 

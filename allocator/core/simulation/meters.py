@@ -19,10 +19,29 @@ class Level:
 
 @dataclass
 class Due:
-    """What one budget was owed and got over closed timesteps (GPU-seconds)."""
+    """What one budget was owed and got over closed timesteps (GPU-seconds).
+
+    ``delivered`` is counted by timestep, ``delivered_by_window`` by fair-share window: there, more
+    in one timestep makes up for less in another.
+    """
 
     owed: int = 0
     delivered: int = 0
+    delivered_by_window: int = 0
+    window_owed: int = 0  # since the present window began
+    window_funded: int = 0
+
+    def add(self, owed: int, funded: int) -> None:
+        """One timestep more."""
+        self.owed += owed
+        self.delivered += min(funded, owed)
+        self.window_owed += owed
+        self.window_funded += funded
+
+    def close_window(self) -> None:
+        """A window is over."""
+        self.delivered_by_window += min(self.window_owed, self.window_funded)
+        self.window_owed = self.window_funded = 0
 
 
 @dataclass
@@ -94,9 +113,10 @@ class Meters:
                 funded[n] += got
                 demand[n] += got + asked
         for n, due in self.due.items():
-            owed = min(self.budgets.entitled(n, seconds * self.setup.gpus), demand[n])
-            due.owed += owed
-            due.delivered += min(funded[n], owed)
+            entitled = self.budgets.entitled(n, seconds * self.setup.gpus)
+            due.add(min(entitled, demand[n]), funded[n])
+            if self.now % self.setup.window_s == 0 or self.now >= self.setup.seconds:
+                due.close_window()
 
 
 @dataclass

@@ -13,6 +13,7 @@ class Decision:
     stops: list[tuple[SimJob, str | None]] = field(default_factory=list)
     starts: list[tuple[SimJob, int]] = field(default_factory=list)
     again: bool = False  # ask once more at the same instant
+    planned: bool = True  # something was worked out; False: it was plain that nothing would come
 
 
 class Policy(Protocol):

@@ -49,6 +49,8 @@ FIGURES: tuple[tuple[str, Figure], ...] = (
     ("while demand >= capacity", lambda o: percent(o.crowded_occupancy)),
     ("owed delivered", lambda o: percent(o.delivered)),
     ("worst budget", lambda o: percent(o.worst_delivered)),
+    ("owed delivered, by window", lambda o: percent(o.delivered_by_window)),
+    ("worst budget, by window", lambda o: percent(o.worst_by_window)),
     ("funded GPU-h", lambda o: hours(o.funded_gpu_seconds)),
     ("unfunded GPU-h", lambda o: hours(o.unfunded_gpu_seconds)),
     ("useful GPU-h", lambda o: hours(o.useful_gpu_seconds)),
