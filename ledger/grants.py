@@ -115,16 +115,17 @@ def transfer(
     Writes −amount on every node from the source and +amount on every node from the target up to,
     not including, their common ancestor, so that no ancestor's granted changes. Out of a budget
     with others below it they come out of its reserve. Refused where that has less, or a node's
-    granted would fall below what it has settled, in flight and held. ``key`` as for a grant.
+    granted would fall below what it has settled, in flight and held. ``key`` as for a grant,
+    wherever both budgets stand by the time it is repeated.
     """
     now = whole(now, "now")
-    _refuse_a_nonsense(source, target, amount_mgpus)
     lock_ledger()
+    if (known := _moved_before(source, target, amount_mgpus, key)) is not None:
+        return known
+    _refuse_a_nonsense(source, target, amount_mgpus)
     found = accounts(period=(period := open_period(now)), at=now)
     amounts = way_between(found.tree, source, target, amount_mgpus, at=found.at)
     keys = [f"transfer:{key}:{budget_id}" for budget_id in amounts]
-    if (known := _known(keys)) is not None:
-        return _same(known, amounts, key)
     _refuse_an_empty_reserve(found, source, amount_mgpus)
     refuse_a_fall_below_claims(found, amounts)
     _check_keys([way := f"{WAY}{key}:{source.pk}:{target.pk}"])
@@ -221,8 +222,25 @@ def _known(keys: list[str]) -> list[Entry] | None:
 def _same(known: list[Entry], amounts: dict[int, int], key: str) -> list[Entry]:
     """Return what an earlier call wrote; refuse a key that stood for something else."""
     if {entry.budget_id: entry.amount_mgpus for entry in known} != amounts:
-        raise KeyTaken(f"The key {key!r} stands for another decision: give a new one.")
+        raise _taken(key)
     return known
+
+
+def _moved_before(source: Budget, target: Budget, amount: int, key: str) -> list[Entry] | None:
+    """Return what a transfer of the key wrote, if there was one; refuse another decision."""
+    halves = Entry.objects.filter(kind=Entry.Kind.TRANSFER, key__startswith=f"transfer:{key}:")
+    # A key may go on like another one: what follows it is one id, or two.
+    known = [one for one in halves.order_by("pk") if one.key == f"transfer:{key}:{one.budget_id}"]
+    if not known:
+        return None
+    way = f"{WAY}{key}:{source.pk}:{target.pk}"
+    if abs(known[0].amount_mgpus) == amount and _known([way]):
+        return known
+    raise _taken(key)
+
+
+def _taken(key: str) -> KeyTaken:
+    return KeyTaken(f"The key {key!r} stands for another decision: give a new one.")
 
 
 def open_period(now: datetime) -> Period:

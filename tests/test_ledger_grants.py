@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
+from allocator import steering
 from budgets import structure
 from budgets.models import Budget, ChangeSet, Period
 from ledger import reports, services
@@ -168,6 +169,49 @@ def test_a_transfer_moves_both_branches_up_to_the_common_ancestor(
     assert ledger() == before
     with pytest.raises(services.LedgerError, match="another decision"):
         move(tree["orlo/science/petrel"], tree["orlo/vision/tern"], 5, author)
+
+
+@pytest.mark.parametrize("what", ["moved", "archived", "closed"])
+def test_a_key_is_known_again_wherever_its_budgets_are_by_then(
+    shared_out: dict[str, Budget], period: Period, author: User, what: str
+) -> None:
+    tree = shared_out
+    petrel, auk = tree["orlo/science/petrel"], tree["orlo/science/auk"]
+    written = move(petrel, auk, 4, author)
+    asked = {"author": author, "reason": "r", "now": T0 + HOUR}
+    if what == "moved":
+        steering.move_budget(budget=petrel, to=tree["orlo/vision"], share=0, **asked)
+    elif what == "archived":
+        steering.archive_budget(budget=auk, **asked)
+    else:
+        Period.objects.update(status="closed")
+    petrel.refresh_from_db()
+    auk.refresh_from_db()
+    before = ledger()
+    assert move(petrel, auk, 4, author) == written
+    with pytest.raises(services.KeyTaken, match="'t' stands for another decision"):
+        move(petrel, auk, 5, author)
+    assert ledger() == before
+
+
+def test_one_key_is_one_transfer_whatever_its_budgets(
+    shared_out: dict[str, Budget], period: Period, author: User
+) -> None:
+    tree = shared_out
+    petrel, auk, science = (tree[f"orlo/science{end}"] for end in ("/petrel", "/auk", ""))
+    move(petrel, auk, 1, author)
+    before = ledger()
+    others = [
+        (auk, petrel), (petrel, science), (science, auk), (tree["orlo/vision/tern"], tree["orlo"])
+    ]  # fmt: skip
+    for source, target in others:
+        with pytest.raises(services.KeyTaken, match="another decision: give a new one"):
+            move(source, target, 1, author)
+    assert ledger() == before
+    move(petrel, science, 1, author, "t:1")  # goes on like the first, and is another
+    assert len(move(petrel, auk, 1, author)) == 2
+    with pytest.raises(services.KeyTaken):  # the same half of petrel's, and no other
+        move(petrel, tree["orlo"], 1, author, "t:1")
 
 
 def test_between_siblings_their_parent_keeps_what_it_has(
