@@ -10,7 +10,7 @@ from django.db import connection, connections, transaction
 
 from allocator.models import Delivery
 from budgets.change_sets import locked
-from budgets.models import Budget
+from budgets.models import Budget, Period
 from ledger import holds, reports, services
 from ledger.lock import lock_ledger
 from ledger.models import ClosedTimestep, Entry
@@ -88,7 +88,8 @@ def test_without_the_lock_the_same_fifty_oversell(monkeypatch: pytest.MonkeyPatc
 
 
 def test_eight_workers_close_one_timestep_and_one_does() -> None:
-    _, jobs = funds_for_ten()
+    petrel, jobs = funds_for_ten()
+    give(petrel, 10, Period.objects.get())  # five runs of four credits each
     nodes = make_nodes(make_pool(), 5)
     runs = [make_run(job, {node: 0xFF}) for job, node in zip(jobs, nodes, strict=False)]
     services.cover(runs=runs[:2], start=T0, end=T0 + TIMESTEP, now=T0)
