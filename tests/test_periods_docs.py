@@ -70,7 +70,7 @@ def test_the_carry_over_of_the_page_is_what_each_policy_gives(
         {"carry_over_cap": 100_000},
     ]
     for number, policy in enumerate(policies):
-        found = carried(period=Period(**policy), previous=first)
+        found = carried(period=Period(starts_at=border, **policy), previous=first)
         for path, _, _, *amounts in rows:
             # unspent stands first in the row: it is what 100 % would carry
             wanted = [*amounts[1:], amounts[0]][number]
