@@ -6,7 +6,10 @@ from django.core.exceptions import ValidationError
 
 from budgets.models import Budget, ChangeSet
 
-AMOUNT_MAX = 10**17  # milli-GPU-seconds: a hundred sums of it still fit the database's integer
+# Milli-GPU-seconds, of what the database's integers hold (9.2 × 10¹⁸): what one decision may move;
+# and all that decisions move in a period, in and out, so that no sum of theirs is beyond it.
+AMOUNT_MAX = 10**17
+SUM_MAX = 4 * 10**18
 CREDIT = 3_600_000  # milli-GPU-seconds: one GPU-hour at rate 1000 per mille
 
 

@@ -19,6 +19,7 @@ from ledger.grants import (
     grant,
     open_period,
     refuse_a_fall_below_claims,
+    refuse_a_sum_beyond,
     refuse_an_amount,
 )
 from ledger.instants import LedgerError, whole
@@ -103,8 +104,9 @@ def preview_by_hand(
     """Return what an entry would do, unwritten. Raises LedgerError where `write_by_hand` would."""
     now = whole(now, "now")
     _refuse_a_period(kind, of)
-    found = accounts(period=open_period(now), at=now)
+    found = accounts(period=(period := open_period(now)), at=now)
     _refuse(found, kind, budget, amount_mgpus)
+    refuse_a_sum_beyond(period, [amount_mgpus])
     return _effect(found, kind, budget, amount_mgpus)
 
 

@@ -6,10 +6,12 @@ from datetime import datetime
 
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.db.models import Sum
+from django.db.models.functions import Abs
 
 from budgets.models import Budget, Period
 from budgets.periods import active
-from budgets.refusals import AMOUNT_MAX
+from budgets.refusals import AMOUNT_MAX, SUM_MAX
 from budgets.refusals import credits as credits
 from ledger.entries import write
 from ledger.figures import Accounts, accounts
@@ -23,6 +25,7 @@ CORRECTS = "adjust:of:"  # and the id of the closed period that an adjustment is
 # Entries of 0, beside a transfer's: `grant:way:<key>:<source>:<target>`. What it wrote follows from
 # them, so that a half that is gone shows.
 WAY = "grant:way:"
+DECIDED = (Entry.Kind.GRANT, Entry.Kind.CARRY, Entry.Kind.TRANSFER, Entry.Kind.ADJUST)
 
 
 class KeyTaken(LedgerError):
@@ -143,10 +146,11 @@ def preview_transfer(
     """
     now = whole(now, "now")
     _refuse_a_nonsense(source, target, amount_mgpus)
-    found = accounts(period=open_period(now), at=now)
+    found = accounts(period=(period := open_period(now)), at=now)
     amounts = way_between(found.tree, source, target, amount_mgpus, at=found.at)
     _refuse_an_empty_reserve(found, source, amount_mgpus)
     refuse_a_fall_below_claims(found, amounts)
+    refuse_a_sum_beyond(period, amounts.values())
     ends = dict.fromkeys((source.pk, *amounts, target.pk))
     return [_side(found, budget_id, amounts) for budget_id in ends]
 
@@ -257,6 +261,20 @@ def refuse_an_amount(amount: int) -> None:
         raise LedgerError(f"Give an amount other than 0, of at most {credits(AMOUNT_MAX)} credits.")
 
 
+def refuse_a_sum_beyond(period: Period, amounts: Iterable[int]) -> None:
+    """Raise LedgerError where all that was decided in a period would be more than sums can hold."""
+    # By the index of a period's sums: a budget has thousands of charges to each of these.
+    budgets = list(Budget.objects.values_list("pk", flat=True))
+    rows = Entry.objects.filter(period=period, budget__in=budgets, kind__in=DECIDED).order_by()
+    known = rows.aggregate(total=Sum(Abs("amount_mgpus")))["total"] or 0
+    if known + sum(map(abs, amounts)) > SUM_MAX:
+        raise LedgerError(
+            f"All that is granted, moved and adjusted in {period.name}, up and down and at every "
+            f"level, may come to {credits(SUM_MAX)} credits, and has come to {credits(known)}: "
+            "give less."
+        )
+
+
 def _check(note: str, amounts: Iterable[int], keys: Iterable[str]) -> None:
     if not note.strip():
         raise LedgerError("Give a reason: it stands beside the entry for good.")
@@ -284,6 +302,7 @@ def _write(
     now: datetime,
 ) -> list[Entry]:
     _check(note, amounts.values(), keys := list(keys))
+    refuse_a_sum_beyond(period, amounts.values())
     entries = [
         _entry(kind, budget_id, period, amount, key, author, note, now)
         for (budget_id, amount), key in zip(amounts.items(), keys, strict=True)
