@@ -11,13 +11,20 @@ from difflib import get_close_matches
 from typing import Any
 
 from django.utils.dateparse import parse_datetime
+from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 LARGEST_INTEGER = 2**31 - 1
-YEARS = range(1970, 2200)  # instants that may be asked for
 DEEPEST_JSON = 20
+YEARS = range(1970, 2200)  # instants that may be asked for
+
+
+def wrong_year() -> str:
+    """Return what a form says of an instant in another year."""
+    years = {"first": YEARS.start, "last": YEARS.stop - 1}
+    return _("Give a year from %(first)s to %(last)s.") % years
 
 
 class Strict(serializers.Serializer[Any]):

@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy
 from budgets.checkpoints import MOST_SPARED_DAYS, REASON_MAX
 from budgets.models import BudgetPlan, Checkpoint
 from budgets.plans import NOTE_MAX
-from config.fields import YEARS
+from config.fields import YEARS, wrong_year
 from ledger.planning import Planned
 
 INSTANT = "%Y-%m-%dT%H:%M"  # what browsers send of a datetime-local field
@@ -151,7 +151,7 @@ class CheckpointForm(forms.Form):
     def clean_at(self) -> Any:
         at = self.cleaned_data["at"]
         if at.year not in YEARS:
-            raise forms.ValidationError(_("Give a year before %(year)s.") % {"year": YEARS.stop})
+            raise forms.ValidationError(wrong_year())
         return at
 
     def clean_steps(self) -> list[tuple[int, int]]:

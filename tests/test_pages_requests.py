@@ -114,7 +114,8 @@ def test_who_decides_edits_shares_and_is_offered_no_form(world, cast):
         ({"unit": "gpus"}, "gpus is not one of the available choices"),
         ({"until": "tomorrow"}, "Give a date and a time"),
         ({"until": "2026-10-02T00:00"}, "That date has passed"),
-        ({"until": "9999-12-31T23:59"}, "Give a year before 2200"),
+        ({"until": "9999-12-31T23:59"}, "Give a year from 1970 to 2199."),
+        ({"until": "1969-12-31T00:00"}, "Give a year from 1970 to 2199."),
         ({"reason": " "}, "who decides reads it"),
     ],
 )

@@ -183,6 +183,7 @@ def test_an_administrator_sets_and_removes_a_checkpoint(cast, period) -> None:
         ({"at": "2026-10-12T00:00"}, "7 days at least"),
         ({"at": "2027-10-12T00:00"}, "must lie inside"),
         ({"at": "soon"}, "Give a date and a time"),
+        ({"at": "1969-10-12T00:00"}, "Give a year from 1970 to 2199."),
         ({"spared_days": "400"}, "366"),
         ({"cumulative": "", "gives_back": "on"}, "counted in all is given back"),
     ],

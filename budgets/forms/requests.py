@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy
 from budgets.forms.fields import INSTANT, Amount, amount_of, amount_text
 from budgets.models import Budget, Request
 from budgets.requests import REASON_MAX
-from config.fields import YEARS
+from config.fields import YEARS, wrong_year
 
 
 class AskForm(forms.Form):
@@ -53,7 +53,7 @@ class AskForm(forms.Form):
         cleaned = super().clean() or self.cleaned_data
         until = cleaned.get("until")
         if until is not None and until.year not in YEARS:
-            self.add_error("until", _("Give a year before %(year)s.") % {"year": YEARS.stop})
+            self.add_error("until", wrong_year())
         if cleaned.get("amount") and cleaned.get("unit"):
             try:
                 cleaned["asked"] = amount_of(cleaned["amount"], cleaned["unit"])

@@ -16,7 +16,7 @@ from budgets.forms.fields import INSTANT, Percent
 from budgets.models import Budget
 from budgets.shares import Vector
 from clusters.models import Pool
-from config.fields import YEARS
+from config.fields import YEARS, wrong_year
 
 DECISIONS = ("approve", "propose")  # anything else only looks at what it would do
 
@@ -123,7 +123,7 @@ class SharesForm(forms.Form):
                 % {"now": f"{local:%H:%M}"},
             )
         elif at.year not in YEARS:
-            self.add_error("effective_at", _("Give a year before %(year)s.") % {"year": YEARS.stop})
+            self.add_error("effective_at", wrong_year())
         return cleaned
 
     @property
