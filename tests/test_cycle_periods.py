@@ -44,6 +44,18 @@ def test_the_next_period_starts_and_the_old_one_closes_at_the_tick_of_the_border
     assert (figures.granted_mgpus, figures.settled_mgpus) == (300 * CREDIT, 16 * CREDIT)
 
 
+def test_a_period_that_a_late_cycle_closes_reconciles():
+    """It is closed as of its end, and its last charges are written some seconds later."""
+    place, _ = two_periods(credits=1000)
+    place.submit(place.petrel, expected_duration_s=4 * 3600)
+    place.play(T0, BORDER - TIMESTEP)
+    place.cycle(BORDER + timedelta(seconds=47))
+    assert status(place.period) == "closed"
+    late = Entry.objects.filter(period=place.period, created_at__gt=BORDER)
+    assert late.filter(kind="charge").exists()
+    assert reports.entry_problems(start=T0, end=BORDER) == []
+
+
 def test_missed_ticks_turn_the_period_on_the_way():
     place, following = two_periods(credits=1000)
     place.submit(place.petrel, expected_duration_s=4 * 3600)
