@@ -12,7 +12,7 @@ from ledger.figures import closed_until
 from ledger.instants import midnight, span, to_seconds, whole
 from ledger.membership import Membership
 from ledger.models import ClosedTimestep
-from ledger.spent import Spent, settled_between, settled_by_time
+from ledger.spent import Spent, amounts_between, settled_by_time, settled_over
 
 DAY = 24 * 3600
 SMOOTHING = timedelta(days=7)
@@ -78,6 +78,16 @@ def burn_by_day(
     ]
 
 
+def burned(
+    *, budget: Budget, start: datetime, end: datetime, now: datetime, tree: Membership
+) -> Spent:
+    """Return what a budget and all below it settled in [start, end), as of now."""
+    total = Spent()
+    for piece in settled_over(*span(start, end), now=now, tree=tree, below=budget):
+        total.add(piece.spent)
+    return total
+
+
 def _days(start: datetime, end: datetime, zone: tzinfo) -> Iterable[tuple[date, int]]:
     """Yield each local day that [start, end) touches, with its first second inside."""
     day = start.astimezone(zone).date()
@@ -99,8 +109,8 @@ def burn_rate(*, budget: Budget, now: datetime) -> int:
     window = rate_window(period, now) if period else None
     if window is None:
         return 0
-    pieces = settled_between(*window, tree=Membership.load(), below=budget)
-    return per_day(sum(piece.spent.settled_mgpus for piece in pieces), window)
+    spent = amounts_between(*window, tree=Membership.load(), below=budget)
+    return per_day(sum(amount for _, _, amount in spent), window)
 
 
 def rate_window(period: Period, now: datetime) -> tuple[datetime, datetime] | None:

@@ -14,7 +14,14 @@ from ledger.burn import pace, per_day, rate_window, runway_days
 from ledger.figures import closed_until
 from ledger.instants import LedgerError, from_seconds, iso, span, to_seconds, whole
 from ledger.membership import Membership
-from ledger.spent import Settled, Spent, settled_between, settled_in, whole_periods
+from ledger.spent import (
+    Settled,
+    Spent,
+    amounts_between,
+    settled_between,
+    settled_in,
+    whole_periods,
+)
 from ledger.standing import Figures, figures
 
 SECOND = timedelta(seconds=1)
@@ -215,8 +222,8 @@ class _Report:
         if window is None:
             return
         amounts: dict[int, int] = defaultdict(int)
-        for row, spent in self._pieces(*window):
-            amounts[row] += spent.settled_mgpus
+        for pk, at, amount in amounts_between(*window, tree=self.tree, below=self.budget):
+            amounts[self._row_of(pk, at)] += amount
         self.rate.update({row: per_day(amount, window) for row, amount in amounts.items()})
 
     def add_forecast(self) -> None:

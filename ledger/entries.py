@@ -1,18 +1,16 @@
 """The shape of entries about holds, and writing entries: the one place where that is done."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import cache
-from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from django.db import connection, transaction
 
 from ledger import rollups
+from ledger.bulk import insert
 from ledger.models import Entry
-
-BATCH = 1000  # rows to a statement, of less than a score of values each: SQLite takes 32,766
 
 
 class Attempt(NamedTuple):
@@ -95,31 +93,14 @@ def _insert(entries: Sequence[Entry]) -> None:
     columns, names = _columns()
     when = cache(connection.ops.adapt_datetimefield_value)
     values_of = attrgetter(*names)
-
-    def row(entry: Entry) -> list[Any]:
-        return [_plain(value, when) for value in values_of(entry)]
-
-    table = connection.ops.quote_name(Entry._meta.db_table)
-    places = f"({', '.join(['%s'] * len(names))})"
-    with connection.cursor() as cursor:
-        for some in _batched([row(entry) for entry in entries]):
-            cursor.execute(
-                f"INSERT INTO {table} ({columns}) VALUES {', '.join([places] * len(some))}",
-                list(chain.from_iterable(some)),
-            )
-
-
-def _batched(rows: list[list[Any]]) -> Iterator[list[list[Any]]]:
-    """Yield rows by as many as one statement takes: a trigger makes each statement dear."""
-    for start in range(0, len(rows), BATCH):
-        yield rows[start : start + BATCH]
+    rows = [[_plain(value, when) for value in values_of(entry)] for entry in entries]
+    insert(Entry, columns, rows)
 
 
 @cache
-def _columns() -> tuple[str, tuple[str, ...]]:
+def _columns() -> tuple[tuple[str, ...], tuple[str, ...]]:
     fields = [field for field in Entry._meta.concrete_fields if not field.primary_key]
-    quoted = (connection.ops.quote_name(str(field.column)) for field in fields)
-    return ", ".join(quoted), tuple(field.attname for field in fields)
+    return tuple(str(field.column) for field in fields), tuple(field.attname for field in fields)
 
 
 def _plain(value: Any, when: Callable[[datetime], Any]) -> Any:

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 from django.db import connection, models, transaction
 
 from budgets.models import Period
+from ledger.bulk import insert
 from ledger.instants import local_day, to_seconds
 from ledger.lock import lock_ledger
 from ledger.models import Entry, JobRollup, Rollup
@@ -17,7 +18,6 @@ from workloads.models import Job
 Kind, Size = Entry.Kind, Rollup.Size
 BY_TIME = (Kind.CHARGE, Kind.REFUND, Kind.ADJUST)  # what is summed by time too
 STRETCHES = (Size.HOUR, Size.DAY, Size.WEEK)
-BATCH = 1000  # rows of one statement
 Pair = tuple[int, int]  # ids of a period and a budget
 Zones = Mapping[int, tzinfo]  # of periods, by id
 
@@ -148,28 +148,20 @@ def upsert(
     sums: Mapping[Cell, Sums] | Mapping[JobCell, JobSums],
 ) -> None:
     """Add sums to those there are. In order of their keys, so that two writers can't deadlock."""
-    statement, row = _statement(model)
-    rows = sorted((*cell, *amounts) for cell, amounts in sums.items())
-    with connection.cursor() as cursor:
-        for first in range(0, len(rows), BATCH):
-            batch = rows[first : first + BATCH]
-            values = [value for one in batch for value in one]
-            cursor.execute(statement.format(", ".join([row] * len(batch))), values)
+    columns, then = _upsert(model)
+    insert(model, columns, sorted((*cell, *amounts) for cell, amounts in sums.items()), then=then)
 
 
 @cache
-def _statement(model: type[Rollup] | type[JobRollup]) -> tuple[str, str]:
-    """Return the statement, to be filled with rows, and the places of one row: the key's first."""
+def _upsert(model: type[Rollup] | type[JobRollup]) -> tuple[tuple[str, ...], str]:
+    """Return the columns of a row, the key's first, and what becomes of one that is there."""
     fields: list[models.Field] = [f for f in model._meta.concrete_fields if not f.primary_key]
     fields.sort(key=lambda one: model.KEY.index(one.name) if one.name in model.KEY else 99)
-    names = [connection.ops.quote_name(str(one.column)) for one in fields]
+    columns = tuple(str(one.column) for one in fields)
+    names = [connection.ops.quote_name(column) for column in columns]
     table, keys = connection.ops.quote_name(model._meta.db_table), len(model.KEY)
     added = ", ".join(f"{name} = {table}.{name} + excluded.{name}" for name in names[keys:])
-    statement = (
-        f"INSERT INTO {table} ({', '.join(names)}) VALUES {{}} "
-        f"ON CONFLICT ({', '.join(names[:keys])}) DO UPDATE SET {added}"
-    )
-    return statement, f"({', '.join(['%s'] * len(names))})"
+    return columns, f"ON CONFLICT ({', '.join(names[:keys])}) DO UPDATE SET {added}"
 
 
 # --- All of them anew ----------------------------------------------------------------------------

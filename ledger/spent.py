@@ -97,6 +97,17 @@ def settled_in(
     return [_settled(pk, 0, *sums) for pk, *sums in _summed(rows, "budget_id")]
 
 
+def settled_over(
+    start: datetime, end: datetime, *, now: datetime, tree: Membership, below: Budget
+) -> list[Settled]:
+    """Return what each budget settled in [start, end): from the periods' own sums where they are
+    whole and nobody ever moved, else as `settled_between`.
+    """
+    periods = whole_periods(start, end, now)
+    found = settled_in(periods, tree=tree, below=below) if periods else None
+    return settled_between(start, end, tree=tree, below=below) if found is None else found
+
+
 def settled_between(
     start: datetime, end: datetime, *, tree: Membership, below: Budget | None = None
 ) -> list[Settled]:
@@ -114,6 +125,22 @@ def settled_between(
             pieces.append(_settled(budget_id, 0, *sums_of))
     edges = _at_edges(found, tree, entries, [low, high], by=())
     return pieces + [one for one in edges if below is None or _is_below(tree, one, below)]
+
+
+def amounts_between(
+    start: datetime, end: datetime, *, tree: Membership, below: Budget | None = None
+) -> Iterator[tuple[int, int, int]]:
+    """Yield the same as (budget id, an instant of the place it had, milli-GPU-seconds) alone."""
+    low, high = to_seconds(start), to_seconds(end)
+    found = cover([low, *tree.moves_between(low, high), high])
+    rollups, entries = standing_below(tree, below.pk, (low, high)) if below else (Q(), Q())
+    for sums in found.rollups():
+        rows = by_epoch(sums.filter(rollups), tree.moves).values_list("budget_id", "epoch")
+        for pk, _, first, total in rows.annotate(first=Min("since"), total=_signed()):
+            yield pk, first, total
+    for piece in _at_edges(found, tree, entries, [low, high], by=()):
+        if below is None or _is_below(tree, piece, below):
+            yield piece.budget_id, piece.start, piece.spent.settled_mgpus
 
 
 def settled_by_time(

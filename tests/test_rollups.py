@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from django.core.management import call_command
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 from django.db.models import F
 
 from budgets.models import Period
@@ -237,7 +237,9 @@ def test_many_sums_take_a_statement_for_a_thousand(
         for job in jobs
         for n in range(1, 41)
     ]
-    with transaction.atomic(), django_assert_num_queries(5):  # two, one sum, 1,200 of jobs
+    # Entries, one sum, 1,200 of jobs: PostgreSQL takes all of one kind at once.
+    most = 3 if connection.vendor == "postgresql" else 5
+    with transaction.atomic(), django_assert_num_queries(most):
         write(entries)
     assert list(wrong_sums()) == []
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import dropwhile
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -18,8 +18,12 @@ from budgets.hues import Hue
 from budgets.models import WHOLE, Budget, Period, Role
 from budgets.shares import TreeNode
 from ledger import curves, rankings, reports
+from ledger.burn import burned
+from ledger.instants import midnight
+from ledger.membership import Membership
 from ledger.models import Entry
 from ledger.reports import DayBurn
+from ledger.spent import Spent
 from workloads.models import Job
 
 DAYS = 14
@@ -138,10 +142,12 @@ def page(user: Person, *, path: str, now: datetime, sort: str = "") -> Page:
     node = nodes.get(budget.pk)
     period = periods.active(now)
     shown = _shown(nodes, budget)
-    burns = burning.burns(period=period, now=now, only=shown) if period else {}
+    members = Membership.load()
+    burns = burning.burns(period=period, now=now, only=shown, tree=members) if period else {}
     chain = _chain(nodes, budget, burns, held)
     painted = hues.of_budgets()
-    days = _days(budget, period, painted[path], now)
+    spent = _spent(budget, period, members, now)
+    days = _days(budget, period, spent, painted[path], members, now) if period else []
     below = [one.pk for one in _subtree(budget)]
     jobs = Job.objects.filter(budget_id__in=below)
     return Page(
@@ -154,9 +160,9 @@ def page(user: Person, *, path: str, now: datetime, sort: str = "") -> Page:
         binding=next((link.budget for link in chain if link.binds), None),
         period=period,
         elapsed=int(periods.elapsed(period, now) * WHOLE) if period else None,
-        days=days[-DAYS:],
-        most_gpu_seconds=max((day.held_gpu_seconds for day in days[-DAYS:]), default=0),
-        split=_split(days, painted[path]) if period else None,
+        days=days,
+        most_gpu_seconds=max((day.held_gpu_seconds for day in days), default=0),
+        split=_split(spent, painted[path]) if period else None,
         fair=fairness.of_budget(budget=budget, tree=nodes, held=held, now=now),
         lines=tree.children(held, budget=budget, nodes=nodes, burns=burns, period=period, sort=sort)
         if node and node.children
@@ -239,24 +245,29 @@ def _free(burn: Burn) -> int:
     return one.granted_mgpus - one.settled_mgpus - one.in_flight_mgpus - one.held_mgpus
 
 
-def _days(budget: Budget, period: Period | None, hue: Hue, now: datetime) -> list[Day]:
-    """Return the days of the period from the first on which anything ran."""
+def _spent(budget: Budget, period: Period | None, tree: Membership, now: datetime) -> Spent:
+    """Return what was settled in the period so far, the budget's subtree included."""
     if period is None or now <= period.starts_at:
-        return []
-    rows = reports.burn_by_day(
-        budget=budget, start=period.starts_at, end=now, zone=ZoneInfo(period.time_zone)
-    )
+        return Spent()
+    return burned(budget=budget, start=period.starts_at, end=now, now=now, tree=tree)
+
+
+def _days(
+    budget: Budget, period: Period, spent: Spent, hue: Hue, tree: Membership, now: datetime
+) -> list[Day]:
+    """Return the last days of the period, from the first on which anything ran."""
+    zone = ZoneInfo(period.time_zone)
+    first = midnight(now.astimezone(zone).date() - timedelta(days=DAYS - 1), zone)
+    start = min(now, max(period.starts_at, first))
+    rows = reports.burn_by_day(budget=budget, start=start, end=now, zone=zone, tree=tree)
     days = [_day(row, hue) for row in rows]
+    if sum(day.held_gpu_seconds for day in days) < _held(spent):
+        return days  # something ran before them
     return list(dropwhile(lambda day: not day.held_gpu_seconds, days))
 
 
 def _day(burn: DayBurn, hue: Hue) -> Day:
-    held = (
-        burn.busy_gpu_seconds
-        + burn.parked_gpu_seconds
-        + burn.realtime_gpu_seconds
-        + burn.unfunded_gpu_seconds
-    )
+    held = _held(burn)
     parts: list[dict[str, Any]] = [
         {"value": burn.busy_gpu_seconds, "hue": hue},
         {"value": burn.realtime_gpu_seconds, "hue": hue, "pattern": "realtime"},
@@ -266,11 +277,18 @@ def _day(burn: DayBurn, hue: Hue) -> Day:
     return Day(burn, held, parts)
 
 
-def _split(days: list[Day], hue: Hue) -> Split:
-    busy = sum(day.burn.busy_gpu_seconds for day in days)
-    parked = sum(day.burn.parked_gpu_seconds for day in days)
-    realtime = sum(day.burn.realtime_gpu_seconds for day in days)
-    unfunded = sum(day.burn.unfunded_gpu_seconds for day in days)
+def _held(burn: DayBurn | Spent) -> int:
+    return (
+        burn.busy_gpu_seconds
+        + burn.parked_gpu_seconds
+        + burn.realtime_gpu_seconds
+        + burn.unfunded_gpu_seconds
+    )
+
+
+def _split(spent: Spent, hue: Hue) -> Split:
+    busy, parked = spent.busy_gpu_seconds, spent.parked_gpu_seconds
+    realtime, unfunded = spent.realtime_gpu_seconds, spent.unfunded_gpu_seconds
     funded = busy + parked + realtime
 
     def part(seconds: int) -> int:

@@ -18,7 +18,7 @@ from budgets.plans import Plans
 from ledger import burn, reports
 from ledger.membership import Membership
 from ledger.reports import Figures
-from ledger.spent import settled_between
+from ledger.spent import amounts_between
 
 HIGH_PACE, LOW_PACE = Decimal("1.10"), Decimal("0.90")
 SHORT = timedelta(days=7)  # a runway that ends so long before the period is too short
@@ -76,9 +76,18 @@ class Burn:
         return part is not None and part < DELIVERED_AIM
 
 
-def burns(*, period: Period, now: datetime, only: Collection[int] | None = None) -> dict[int, Burn]:
-    """Return every budget's figures and pace by id, or those of some; constant queries."""
-    tree = Membership.load()
+def burns(
+    *,
+    period: Period,
+    now: datetime,
+    only: Collection[int] | None = None,
+    tree: Membership | None = None,
+) -> dict[int, Burn]:
+    """Return every budget's figures and pace by id, or those of some; constant queries.
+
+    ``tree``: who stood under whom, where it is loaded already.
+    """
+    tree = tree or Membership.load()
     found = plans.load(period=period, at=now)
     rates = daily_rates(period, now, tree)
     delivered = delivery.summary(start=now - WINDOW, end=now)
@@ -95,9 +104,9 @@ def daily_rates(period: Period, now: datetime, tree: Membership | None = None) -
         return {}
     tree = tree or Membership.load()
     spent: dict[int, int] = defaultdict(int)
-    for piece in settled_between(*window, tree=tree):
-        for node in tree.chain(piece.budget_id, piece.start):
-            spent[node] += piece.spent.settled_mgpus
+    for budget_id, at, amount in amounts_between(*window, tree=tree):
+        for node in tree.chain(budget_id, at):
+            spent[node] += amount
     return {pk: burn.per_day(amount, window) for pk, amount in spent.items()}
 
 
