@@ -159,7 +159,7 @@ def test_two_workers_end_it_and_send_its_emails_once(tree, mailoutbox, monkeypat
     )
     grant(made, tree[SCIENCE], make.make_user("manager"))()
     at_once([lambda: services.end_due(now=until) for _ in range(6)])
-    assert Entry.objects.filter(key__contains=":back:").count() == 1
+    assert Entry.objects.filter(kind="transfer", key__contains=":back:").count() == 1
     assert Notice.objects.filter(kind="ended").count() == 1
     for number in range(20):
         make.tell(asker, tree[PETREL], key=f"n{number}")
