@@ -94,6 +94,7 @@ class Construction:
     def _pin(self) -> Words:
         """Protected time is taken; what remains wants a turn."""
         pinned = self.layout.drained.copy()
+        cells: dict[int, tuple[int, int]] = {}  # per leaf: funded, and those of timestep 0
         for order, job in enumerate(self.problem.jobs):
             if not isinstance(job, BatchJob) or job.running is None:
                 continue
@@ -101,13 +102,16 @@ class Construction:
             if run.protected:
                 pinned[run.rows] |= np.uint64(span(0, run.protected))
             if job.funded and run.protected:
-                cells = job.gpus * self.problem.timestep_seconds
-                self.turns.give(run.leaf, cells * run.protected, cells)
+                whole, now = cells.get(run.leaf, (0, 0))
+                cells[run.leaf] = whole + job.gpus * run.protected, now + job.gpus
             if run.protected < min(job.running.remaining, self.problem.horizon):
                 self.runs.append(run)
             else:
                 self._assign(job.name, run.first, job.gpus, 0, run.protected)
                 self.fixed.add(job.name)
+        seconds = self.problem.timestep_seconds
+        for leaf, (whole, now) in cells.items():
+            self.turns.give(leaf, whole * seconds, now * seconds)
         return pinned
 
     def _run(self, job: BatchJob, order: int, index: int) -> Run:

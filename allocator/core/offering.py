@@ -10,7 +10,9 @@ those that come next, until no class is used up: so no job is passed over for wa
 from bisect import bisect_left, insort
 from collections.abc import Collection, Hashable, Iterator
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
+K = TypeVar("K", bound=Hashable)
 Place = tuple[int, int]  # sorts a leaf's jobs, best first; the second is the job's own number
 
 
@@ -22,16 +24,16 @@ class _Class:
     by_length: list[Place] = field(default_factory=list)
 
 
-class Offering:
+class Offering(Generic[K]):
     """The waiting jobs by class, kept sorted as they come and go."""
 
     def __init__(self, first: int = 4, short: int = 2) -> None:
         self.first = first
         self.short = short
-        self._classes: dict[Hashable, _Class] = {}
-        self._of: dict[int, tuple[Hashable, Place, Place]] = {}
+        self._classes: dict[K, _Class] = {}
+        self._of: dict[int, tuple[K, Place, Place]] = {}
 
-    def add(self, job: int, kind: Hashable, rank: int, left_s: int) -> None:
+    def add(self, job: int, kind: K, rank: int, left_s: int) -> None:
         """A job waits: in its leaf it comes by rank, then by its number; it needs `left_s`."""
         place, length = (rank, job), (left_s, job)
         found = self._classes.setdefault(kind, _Class())
@@ -51,7 +53,7 @@ class Offering:
     def __contains__(self, job: int) -> bool:
         return job in self._of
 
-    def kinds(self) -> Collection[Hashable]:
+    def kinds(self) -> Collection[K]:
         """The classes of which some job waits."""
         return self._classes.keys()
 
@@ -71,14 +73,5 @@ class Offering:
             for kind in kinds
         )
 
-    def shown(self, job: int) -> bool:
-        """Whether a better-placed job of its class waits that needs no more time than it."""
-        kind, place, (left_s, _) = self._of[job]
-        length = {number: seconds for seconds, number in self._classes[kind].by_length[:16]}
-        return any(
-            ahead < place and length.get(ahead[1], left_s + 1) <= left_s
-            for ahead in self._classes[kind].by_place[: self.first]
-        )
-
-    def _front(self, kind: Hashable) -> Iterator[int]:
+    def _front(self, kind: K) -> Iterator[int]:
         return (job for _, job in self._classes[kind].by_place[: self.first])

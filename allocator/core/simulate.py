@@ -118,7 +118,7 @@ class _Course:
         while True:
             now = min(tick, self._next_due(), self._next_arrival(), self.until)
             self.world.meters.advance(now)
-            self._what_is_due(now)
+            happened = self._what_is_due(now)
             if now == tick or now == self.until:
                 self.world.meters.close(now - (tick - self.step))
             if now >= self.until:
@@ -126,10 +126,11 @@ class _Course:
             if now == tick:
                 tick += self.step
                 self._cover(tick)
-                self.policy.changed()
-            self._arrivals(now)
-            self._fund()
-            self._decide(tick)
+                happened = True
+            happened |= self._arrivals(now)
+            if happened:  # else only the end of a run that was stopped before
+                self._fund()
+                self._decide(tick)
             if self.progress is not None and now - told >= 3600:
                 told = now
                 self.progress(now)
@@ -141,7 +142,9 @@ class _Course:
         left = self.arrived < len(self.jobs)
         return self.jobs[self.arrived].submitted if left else self.until
 
-    def _what_is_due(self, now: int) -> None:
+    def _what_is_due(self, now: int) -> bool:
+        """Ends of runs and of their funding; whether there were any."""
+        happened = False
         while self.due and self.due[0][0] <= now:
             _, what, number, attempt = heappop(self.due)
             job = self.jobs[number]
@@ -152,7 +155,8 @@ class _Course:
                 self.world.end(job)
             else:
                 self.world.unfund(job)
-            self.policy.changed()
+            happened = True
+        return happened
 
     def _cover(self, until: int) -> None:
         """Set aside what each funded run costs in the timestep that begins, oldest job first."""
@@ -170,12 +174,15 @@ class _Course:
         elif unpaid < until:
             heappush(self.due, (unpaid, UNFUNDED, job.number, job.attempts))
 
-    def _arrivals(self, now: int) -> None:
+    def _arrivals(self, now: int) -> bool:
+        """Jobs that are submitted; whether there were any."""
+        before = self.arrived
         while self.arrived < len(self.jobs) and self.jobs[self.arrived].submitted <= now:
             job = self.jobs[self.arrived]
             self.arrived += 1
             self.world.arrive(job)
             self.policy.added(job)
+        return self.arrived > before
 
     def _fund(self) -> None:
         """What waits without credits may have some now, and then is another kind of job."""

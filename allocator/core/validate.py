@@ -15,7 +15,7 @@ def text(value: object, what: str) -> str:
     """A non-empty string that can be written to a file."""
     if not isinstance(value, str) or not value:
         raise ProblemError(f"{what} must be a non-empty text, not {shown(value)}.")
-    if any("\ud800" <= character <= "\udfff" for character in value):
+    if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
         raise ProblemError(f"{what} must hold no half surrogate, not {shown(value)}.")
     return value
 
@@ -54,6 +54,8 @@ def texts(value: object, what: str) -> tuple[str, ...]:
     """A list of different non-empty strings."""
     if not isinstance(value, (list, tuple)):
         raise ProblemError(f"{what} must be a list of texts, not {shown(value)}.")
+    if not value:
+        return ()
     names = tuple(text(item, f"an entry of {what}") for item in value)
     if len(set(names)) < len(names):
         raise ProblemError(f"{what} must name each entry once.")

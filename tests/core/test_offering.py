@@ -6,7 +6,7 @@ from allocator.core.offering import Offering
 
 
 def test_of_each_class_the_best_placed_and_the_shortest_are_offered() -> None:
-    offering = Offering(first=2, short=1)
+    offering: Offering[str] = Offering(first=2, short=1)
     for job, left in ((1, 50), (2, 40), (3, 30), (4, 20), (5, 10)):
         offering.add(job, "a", 0, left)
     offering.add(6, "b", 0, 100)
@@ -18,7 +18,7 @@ def test_of_each_class_the_best_placed_and_the_shortest_are_offered() -> None:
 
 
 def test_a_class_is_used_up_when_all_its_best_placed_started_and_more_wait() -> None:
-    offering = Offering(first=2, short=1)
+    offering: Offering[str] = Offering(first=2, short=1)
     for job in (1, 2, 3):
         offering.add(job, "a", 0, 10)
     offering.add(4, "b", 0, 10)
@@ -28,17 +28,9 @@ def test_a_class_is_used_up_when_all_its_best_placed_started_and_more_wait() -> 
     assert not offering.used_up([])
 
 
-def test_a_job_is_shown_by_a_better_placed_one_that_needs_no_more_time() -> None:
-    offering = Offering(first=2, short=1)
-    offering.add(1, "a", 0, 100)
-    offering.add(2, "a", 0, 99)
-    offering.add(3, "a", 0, 99)
-    offering.add(4, "b", 0, 500)
-    assert [offering.shown(job) for job in (1, 2, 3, 4)] == [False, False, True, False]
-
-
 def test_it_keeps_up_with_any_coming_and_going() -> None:
-    rng, offering = Random(1), Offering(first=3, short=2)
+    rng = Random(1)
+    offering: Offering[int] = Offering(first=3, short=2)
     waiting: dict[int, tuple[int, int, int]] = {}
     for job in range(300):
         waiting[job] = rng.randrange(4), rng.randrange(-4, 0), rng.randrange(1, 50)

@@ -57,11 +57,11 @@ def started(played: Played) -> dict[str, int | None]:
     return {job.row.job_id: job.first_start for job in played.jobs}
 
 
-def waves_by_job(played: Played) -> dict[int, list[tuple[int, int, int]]]:
+def runs_by_job(played: Played) -> dict[int, list[tuple[int, int, int]]]:
     """Per job: (first GPU, since, until) of each of its runs, those under way to the end."""
     found = defaultdict(list)
-    for number, first, since, until in played.world.waves:
-        found[number].append((first, since, until))
+    for ran in played.world.ran:
+        found[ran.job].append((ran.first, ran.since, ran.until))
     for job in played.world.running.values():
         assert job.run is not None
         found[job.number].append((job.run.first, job.run.since, played.world.now))
@@ -132,7 +132,7 @@ def test_fairshare_lets_the_under_served_budget_in_when_protection_is_over() -> 
     played = play(made, setup(made), "fairshare")
     a, b = played.jobs
     assert started(played) == {"a": 0, "b": 2 * HOUR}
-    assert waves_by_job(played)[a.number] == [(0, 0, 2 * HOUR), (0, 3 * HOUR, 11 * HOUR)]
+    assert runs_by_job(played)[a.number] == [(0, 0, 2 * HOUR), (0, 3 * HOUR, 11 * HOUR)]
     assert (a.preempted, a.state, a.ended) == (1, State.COMPLETED, 11 * HOUR)
     assert b.ended == 3 * HOUR
 
@@ -196,11 +196,11 @@ def test_nothing_is_lost_and_no_gpu_serves_two(policy: str, seed: int) -> None:
     made = lab(seed)
     played = play(made, setup(made, nodes="2x8", unlimited=False, spread=0.5), policy)
     world = played.world
-    waves = waves_by_job(played)
+    runs = runs_by_job(played)
     held = 0
     rows: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for job in played.jobs:
-        for first, since, until in waves.get(job.number, ()):
+        for first, since, until in runs.get(job.number, ()):
             held += job.gpus * (until - since)
             for gpu in range(first, first + job.gpus):
                 rows[gpu].append((since, until))
@@ -215,7 +215,7 @@ def test_nothing_is_lost_and_no_gpu_serves_two(policy: str, seed: int) -> None:
     assert states.count(State.WAITING) == len(world.waiting)
     assert states.count(State.RUNNING) == len(world.running)
     for job in played.jobs:
-        ran = sum(until - since for _, since, until in waves.get(job.number, ()))
+        ran = sum(until - since for _, since, until in runs.get(job.number, ()))
         if job.state in (State.COMPLETED, State.TIMED_OUT):
             assert ran == job.work_s  # what resumes has done its work once, in parts
         under_way = 0 if job.run is None else world.now - job.run.since
@@ -273,7 +273,7 @@ def test_the_minimum_runtime_is_protected(seed: int) -> None:
     played = play(made, setup(made, nodes="2x8"), "fairshare")
     stopped = 0
     for job in played.jobs:
-        runs = waves_by_job(played).get(job.number, [])
+        runs = runs_by_job(played).get(job.number, [])
         for n, (_, since, until) in enumerate(runs):
             ended = n == len(runs) - 1 and job.state != State.WAITING
             if not ended or job.state == State.LOST:
@@ -288,7 +288,7 @@ def test_no_victim_restarts_at_the_instant_it_is_stopped_and_no_pair_loops() -> 
         played = play(made, setup(made, nodes="2x8"), "fairshare")
         budgets = {job.number: job.budget for job in played.jobs}
         for job in played.jobs:
-            ends = waves_by_job(played).get(job.number, [])
+            ends = runs_by_job(played).get(job.number, [])
             assert all(a[2] < b[1] for a, b in pairwise(ends))
             by = sorted(job.stopped_by)
             for (at, budget), (later, same) in pairwise(by):

@@ -60,9 +60,6 @@ class Ordered:
     def stopped(self, job: SimJob) -> None:
         """Nothing to note."""
 
-    def changed(self) -> None:
-        """Nothing to note."""
-
     def decide(self) -> Decision:
         """One job after another, each on the fullest node that has a block for it."""
         found, fleet, free = Decision(), self.world.fleet, self.world.fleet.free

@@ -46,16 +46,15 @@ class FairShare:
         self.world = world
         self.setup = setup = world.setup
         self.watch = watch
-        self.offering = Offering(setup.offered_first, setup.offered_short)
+        self.offering: Offering[tuple[int, bool, int]] = Offering(
+            setup.offered_first, setup.offered_short
+        )
         self.urgencies = Urgencies()
         self._settings = Settings(preempted_percent=setup.preempted_percent)
         self._decay = time_decay(setup.timestep_minutes)
         self._nodes: tuple[Node, ...] = setup.nodes
         self._seen: dict[int, _Seen] = {}
         self._factors = KnownFactors(setup.tree)
-        self._arrived: list[SimJob] = []
-        self._changed = True  # something but arrivals happened since the last plan
-        self._lapse = 0  # when the next protection ends
 
     def added(self, job: SimJob) -> None:
         """A job waits."""
@@ -63,16 +62,11 @@ class FairShare:
         rank = -RAW_URGENCY[job.row.urgency]
         self.offering.add(job.number, kind, rank, job.left_s)
         self.urgencies.add(job.leaf, job.row.urgency, gpu_seconds(job.gpus, job.expected[0]))
-        self._arrived.append(job)
 
     def left(self, job: SimJob) -> None:
         """A job waits no longer: it starts, or another kind of funding moves it."""
         self.offering.remove(job.number)
         self.urgencies.remove(job.leaf, job.row.urgency, gpu_seconds(job.gpus, job.expected[0]))
-
-    def changed(self) -> None:
-        """A run ended, a timestep began, or a run lost its funding."""
-        self._changed = True
 
     def decide(self) -> Decision:
         """Plan, and say what is due now."""
@@ -102,9 +96,6 @@ class FairShare:
             found.starts.append((self._job(a.job), a.first_gpu))
         started = [job.number for job, _ in found.starts]
         found.again = bool(started) and self.offering.used_up(started)
-        # A stop leaves room under the cap for the next one.
-        self._changed = bool(found.stops)
-        self._arrived.clear()
         return found
 
     def _job(self, name: str) -> SimJob:
@@ -115,42 +106,14 @@ class FairShare:
     def _jobs(self, numbers: list[int]) -> list[SimJob]:
         return [self.world.waiting[n] for n in numbers]
 
-    # Where nothing can come of it
-
     def _could_change(self) -> bool:
-        """Whether a plan could start anything now."""
-        world, fleet = self.world, self.world.fleet
-        if (
-            not self._changed
-            and world.now < self._lapse
-            and all(
-                job.number in self.offering and self.offering.shown(job.number)
-                for job in self._arrived
-                if job.number in world.waiting
-            )
-        ):
-            self._arrived.clear()
-            return False
-        self._note_lapse()
-        open_gpus = fleet.free | world.interruptible()
-        for _, funded, gpus in self._kinds():
-            if fleet.starts(open_gpus if funded else fleet.free, gpus):
-                return True
-        self._changed = False
-        self._arrived.clear()
-        return False
-
-    def _kinds(self) -> list[tuple[int, bool, int]]:
-        return list(self.offering.kinds())  # type: ignore[arg-type]
-
-    def _note_lapse(self) -> None:
-        now = self.world.now
-        ahead = (
-            job.run.protected_until
-            for job in self.world.running.values()
-            if job.run is not None and job.run.protected_until > now
+        """Whether a plan could start anything now: a block that is free, or might be emptied."""
+        fleet = self.world.fleet
+        open_gpus = fleet.free | self.world.interruptible()
+        return any(
+            fleet.starts(open_gpus if funded else fleet.free, gpus)
+            for _, funded, gpus in self.offering.kinds()
         )
-        self._lapse = min(ahead, default=now + self.setup.step_s)
 
     # The problem
 

@@ -31,8 +31,5 @@ class Policy(Protocol):
     def stopped(self, job: SimJob) -> None:
         """A run is over."""
 
-    def changed(self) -> None:
-        """A run ended, a timestep began, or a run lost its funding."""
-
     def decide(self) -> Decision:
         """What is due now."""

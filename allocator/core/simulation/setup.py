@@ -31,7 +31,7 @@ class Setup:
     unlimited: bool = False
     spread: float = 0.5
     seed: int = 0
-    iterations: int = 0
+    iterations: int | None = 0
     timestep_minutes: int = 30
     horizon: int = 48
     window_s: int = 7 * 24 * HOUR_S

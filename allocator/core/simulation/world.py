@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from ..contract import default_minimum_runtime, is_debug
 from ..traces import TraceJob
@@ -31,6 +32,16 @@ class SimRun:
     protected_until: int
     funded: bool
     paid_until: int
+
+
+class Ran(NamedTuple):
+    """A run that is over: of which job, on GPUs from which on, from when to when."""
+
+    job: int
+    first: int
+    since: int
+    until: int
+    preempted: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -107,7 +118,7 @@ class World:
         self.running: dict[int, SimJob] = {}
         self.unfunded_waiting: dict[int, SimJob] = {}  # could be funded if there were credits
         self.preemptions = 0
-        self.waves: list[tuple[int, int, int, int]] = []  # of runs: job, first GPU, start, end
+        self.ran: list[Ran] = []  # runs that are over, by their ends
 
     @property
     def now(self) -> int:
@@ -185,7 +196,7 @@ class World:
         job.preempted += 1
         if by is not None:
             job.stopped_by.append((self.now, by))
-        ran = self._leave(job)
+        ran = self._leave(job, preempted=True)
         if job.row.resumable:
             job.progress_s += ran
             self.arrive(job)
@@ -195,7 +206,7 @@ class World:
 
     def end(self, job: SimJob) -> None:
         """Its work is done, or its time limit is reached."""
-        job.progress_s += self._leave(job)
+        job.progress_s += self._leave(job, preempted=False)
         job.state = State.COMPLETED if job.row.duration_s <= job.work_s else State.TIMED_OUT
         job.ended = self.now
 
@@ -232,7 +243,7 @@ class World:
             self.funds.give_back(job.leaf, job.gpus * (run.paid_until - self.now))
             run.paid_until = self.now
 
-    def _leave(self, job: SimJob) -> int:
+    def _leave(self, job: SimJob, *, preempted: bool) -> int:
         """Its GPUs are free again; how many seconds it ran."""
         run = job.run
         assert run is not None
@@ -244,7 +255,7 @@ class World:
             level.unfunded -= job.gpus
         self.meters.held_gpus -= job.gpus
         self.fleet.give_back(run.first, job.gpus)
-        self.waves.append((job.number, run.first, run.since, self.now))
+        self.ran.append(Ran(job.number, run.first, run.since, self.now, preempted))
         del self.running[job.number]
         job.run, job.funded = None, False
         return self.now - run.since
