@@ -1,7 +1,7 @@
 """What every budget was granted and what of it is settled, in flight, held and spendable."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
@@ -23,6 +23,7 @@ GRANTED = (Kind.GRANT, Kind.CARRY, Kind.TRANSFER)
 # What each kind adds to what is settled, and to what is set aside.
 SETTLES = {Kind.CHARGE: 1, Kind.REFUND: -1, Kind.ADJUST: 1}
 HOLDS = {Kind.HOLD: 1, Kind.RELEASE: -1}
+SIGNED_HOLD = Case(When(kind=Kind.HOLD, then=F("amount_mgpus")), default=-F("amount_mgpus"))
 
 
 # What is left of each attempt's hold, by period.
@@ -131,8 +132,7 @@ def accounts_of(
         found.running[part.attempt] += part.amount_mgpus
         in_flight[part.budget_id][part.start] += part.amount_mgpus
         budgets[part.attempt] = part.budget_id
-    for attempt, left in open_holds({mine.job_id for mine in budgets} | set(jobs)).items():
-        found.open_holds[attempt] = left.get(period.pk, 0)
+    found.open_holds.update(holds_in(period, {mine.job_id for mine in budgets} | set(jobs)))
     under_way: dict[int, int] = defaultdict(int)
     for attempt, budget_id in budgets.items():
         under_way[budget_id] += min(found.open_holds[attempt], found.running[attempt])
@@ -207,6 +207,13 @@ def _places(stay: Stay, tree: Membership | None) -> Iterable[tuple[int, int]]:
     return pairwise([stay.start, *moves, stay.end])
 
 
+def holds_in(period: Period, job_ids: Iterable[int]) -> Iterator[tuple[Attempt, int]]:
+    """Yield what is left of each attempt's hold in a period, also where that is 0."""
+    sums = JobRollup.objects.filter(period=period, job_id__in=sorted(job_ids), kind__in=HOLDS)
+    rows = sums.order_by().values_list("job_id", "attempt").annotate(left=Sum(SIGNED_HOLD))
+    return ((Attempt(job_id, number), left) for job_id, number, left in rows)
+
+
 def open_holds(job_ids: Iterable[int]) -> OpenHolds:
     """Return Σ hold − Σ release of the jobs' attempts, where it isn't 0."""
     return _open(JobRollup.objects.filter(job_id__in=sorted(job_ids)))
@@ -218,10 +225,11 @@ def all_open_holds(*, period: Period | None = None) -> OpenHolds:
 
 
 def _open(sums: QuerySet[JobRollup]) -> OpenHolds:
-    signed = Case(When(kind=Kind.HOLD, then=F("amount_mgpus")), default=-F("amount_mgpus"))
     rows = sums.filter(kind__in=HOLDS).order_by().values_list("job_id", "attempt", "period_id")
     found: OpenHolds = {}
     # What is over by now, which is almost all there ever was, stays in the database.
-    for job_id, number, period_id, left in sorted(rows.annotate(left=Sum(signed)).exclude(left=0)):
+    for job_id, number, period_id, left in sorted(
+        rows.annotate(left=Sum(SIGNED_HOLD)).exclude(left=0)
+    ):
         found.setdefault(Attempt(job_id, number), {})[period_id] = left
     return found
