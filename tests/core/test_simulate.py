@@ -137,6 +137,18 @@ def test_fairshare_lets_the_under_served_budget_in_when_protection_is_over() -> 
     assert b.ended == 3 * HOUR
 
 
+def test_a_budget_does_not_stop_the_same_job_again_within_two_hours() -> None:
+    """b stops a at 1,000 s; its next job waits from 3,000 s to the first tick after 8,200 s."""
+    made = trace(
+        row("a", 0, 8, 20 * HOUR, "a", min_runtime_s=600),
+        row("b1", 1000, 8, 600, "b", min_runtime_s=600),
+        row("b2", 3000, 8, 600, "b", min_runtime_s=600),
+    )
+    played = play(made, setup(made), "fairshare")
+    assert started(played) == {"a": 0, "b1": 1000, "b2": 9000}
+    assert played.jobs[0].stopped_by == [(1000, "b"), (9000, "b")]
+
+
 def test_what_cannot_resume_is_lost_and_not_useful() -> None:
     made = trace(
         row("a", 0, 8, 10 * HOUR, "a", resumable=False), row("b", HOUR, 8, HOUR, "b", parked_s=600)
