@@ -69,9 +69,11 @@ def test_shares_come_from_the_tree_file(tmp_path: Path) -> None:
 
 
 def test_the_trace_that_comes_with_the_project_needs_no_file() -> None:
-    text, _ = simulated("made", "--days", "1", "--policy", "backfill", "--debug-jobs", "10")
+    given = ("--days", "1", "--policy", "backfill", "--debug-jobs", "10", "--groups", "3")
+    text, _ = simulated("made", *given)
     assert "wait debug" in text
-    assert "group-01" in text
+    assert "group-03" in text
+    assert "group-04" not in text
 
 
 def test_standard_workload_format_is_known_by_its_name(tmp_path: Path) -> None:
@@ -99,6 +101,7 @@ def test_bad_rows_are_named_one_by_one_and_may_be_left_out(tmp_path: Path) -> No
         (("--start-day", "9"), "the trace has days 0 to 0"),
         (("--seed", "-1"), "--seed is -1"),
         (("--debug-jobs", "-1"), "--debug-jobs is -1"),
+        (("--groups", "0"), "--groups is 0, but must be 1 to 100"),
         (("--json", "/no/such/place/x"), "no such directory"),
         (("--tree", "/no/such/tree.json"), "No such file"),
     ],

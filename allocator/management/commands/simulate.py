@@ -58,6 +58,7 @@ class Command(OneLineCommand):
         add("--unlimited", action="store_true", help="every budget can pay for all it asks")
         add("--exact", action="store_true", help="durations are declared without an error")
         add("--seed", type=int, default=0, metavar="N", help="of errors and made jobs (0)")
+        add("--groups", type=int, default=Lab.groups, metavar="N", help="of made jobs (4)")
         add("--debug-jobs", type=int, default=0, metavar="N", help="so many a day mixed in (0)")
         add("--skip-bad-rows", action="store_true", help="leave out rows that can't be read")
         add("--json", metavar="OUT", help="write all figures to this file")
@@ -104,7 +105,9 @@ class Command(OneLineCommand):
         if name == MADE:
             gpus = sum(node.gpus for node in nodes_of(options["nodes"]))
             days = options["start_day"] + (options["days"] or Lab.days)
-            return made_trace(Lab(gpus=gpus, days=days, seed=options["seed"]))
+            return made_trace(
+                Lab(gpus=gpus, days=days, groups=options["groups"], seed=options["seed"])
+            )
         try:
             with Path(name).open(newline="", encoding="utf-8-sig") as file:
                 read = read_swf if name.lower().endswith(".swf") else read_csv
@@ -209,6 +212,7 @@ def check_numbers(options: dict[str, Any]) -> None:
         ("start_day", 0, 36_500),
         ("seed", 0, 2**31),
         ("debug_jobs", 0, 10_000),
+        ("groups", 1, 100),
     ):
         value = options[name]
         if value is not None and not least <= value <= most:
