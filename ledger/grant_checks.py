@@ -1,5 +1,7 @@
 """What must be true of grants and carry-over: each breach names budget, period and amounts."""
 
+from collections import defaultdict
+from datetime import datetime
 from functools import reduce
 from operator import or_
 
@@ -7,12 +9,12 @@ from django.db.models import Min, Q
 
 from budgets.models import Budget, Period
 from ledger.carry_over import carried
-from ledger.figures import accounts, closed_until
+from ledger.figures import Accounts, accounts, closed_until, uncharged
 from ledger.instants import from_seconds, iso, to_seconds
 from ledger.models import Entry
 from ledger.periods import before
 from ledger.problems import EntryProblem, Kind, Problems
-from ledger.share_changes import unlike_shares
+from ledger.share_changes import last_move, unlike_shares
 
 STARTED = (Period.Status.ACTIVE, Period.Status.CLOSED)
 
@@ -66,15 +68,36 @@ def _first(period: Period) -> int | None:
 
 def granted_below_claims(period: Period, paths: dict[int, str]) -> Problems:
     """A budget has settled and set aside no more than it was granted, what is below it included."""
-    last = to_seconds(period.ends_at) - 1
-    closed = closed_until()
-    at = from_seconds(min(last, to_seconds(closed))) if closed else period.starts_at
-    found = accounts(period=period, at=max(at, period.starts_at))
+    found = accounts(period=period, at=_followed_until(period))
+    set_aside = _with_what_runs(found, period)
     for budget_id in found.tree:
         granted, settled = found.granted[budget_id], found.settled[budget_id]
-        if granted < settled + found.held[budget_id]:
+        if granted < settled + set_aside[budget_id]:
             yield EntryProblem(
                 "granted",
                 f"{paths[budget_id]}, {period.name}: granted {granted} mGPU-s, settled {settled} "
-                f"and set aside {found.held[budget_id]}",
+                f"and set aside {set_aside[budget_id]}",
             )
+
+
+def _followed_until(period: Period) -> datetime:
+    """Return up to when entries follow the tree: the last close, or the last move since.
+
+    What is granted and held stands where it belongs by now, however early the last close was.
+    """
+    last = to_seconds(period.ends_at) - 1
+    closed = closed_until()
+    at = from_seconds(min(last, to_seconds(closed))) if closed else period.starts_at
+    return max(at, period.starts_at, last_move(period) or period.starts_at)
+
+
+def _with_what_runs(found: Accounts, period: Period) -> dict[int, int]:
+    """Return all of each hold by budget: what of it has run stands where its budget stood then."""
+    set_aside, left = defaultdict(int, found.held), dict(found.open_holds)
+    parts = uncharged(since=period.starts_at, until=from_seconds(found.at), tree=found.tree)
+    for part in parts:
+        amount = min(left[part.attempt], part.amount_mgpus)
+        left[part.attempt] -= amount
+        for node in found.tree.chain(part.budget_id, part.start):
+            set_aside[node] += amount
+    return set_aside

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 
 from django.db import transaction
-from django.db.models import Q, QuerySet, Sum
+from django.db.models import Max, Q, QuerySet, Sum
 
 from budgets import shares
 from budgets.models import ChangeSet, Period, PlannedCapacity
@@ -165,6 +165,12 @@ def _handled(period: Period) -> dict[datetime, dict[int, int]]:
     ):
         found[at][budget_id] += amount - _kept_by(key)
     return found
+
+
+def last_move(period: Period) -> datetime | None:
+    """Return the newest instant of a period at which the ledger has followed a budget's move."""
+    marks = Entry.objects.filter(period=period, kind=Kind.GRANT, key__startswith=CHANGES)
+    return marks.filter(key__contains=f":{UNDER}:").aggregate(newest=Max("at"))["newest"]
 
 
 def _kept_by(key: str) -> int:

@@ -25,7 +25,7 @@ from tests.factories import (
     make_tree,
     make_user,
 )
-from tests.ledger_world import CREDIT, close, ledger
+from tests.ledger_world import CREDIT, close, ledger, write_entry
 from workloads.models import Job
 
 pytestmark = pytest.mark.django_db
@@ -374,3 +374,39 @@ def test_a_move_is_written_once(tree: dict[str, Budget], quarter: Period) -> Non
 )
 def test_what_is_taken_along(unused: int, worth: int, room: int | None, along: int) -> None:
     assert taken_along(unused=unused, worth=worth, room=room) == along
+
+
+def test_books_are_sound_after_a_move_within_a_timestep_that_is_not_closed(
+    tree: dict[str, Budget], quarter: Period
+) -> None:
+    """Petrel and auk have set aside all they have; petrel's job has run for half an hour."""
+    (node,) = make_nodes(make_pool())
+    job = make_job(tree[PETREL], state=Job.State.RUNNING, funded=True)
+    services.place_hold(job=job, amount_mgpus=300 * CREDIT, now=T0)
+    services.place_hold(job=make_job(tree[AUK]), amount_mgpus=300 * CREDIT, now=T0)
+    make_run(job, {node: 0xFF})
+    close()
+    clean(quarter)
+    at = T0 + 35 * MINUTE
+    move(tree[PETREL], tree[VISION], 25_000, at)
+    services.place_hold(job=make_job(tree[TERN]), amount_mgpus=300 * CREDIT, now=at)
+    clean(quarter)
+    close(since=T0 + TIMESTEP)
+    clean(quarter)
+
+
+def test_a_grant_below_what_is_set_aside_is_named_after_a_move_too(
+    tree: dict[str, Budget], quarter: Period
+) -> None:
+    services.place_hold(job=make_job(tree[PETREL]), amount_mgpus=300 * CREDIT, now=T0)
+    close()
+    move(tree[PETREL], tree[VISION], 25_000, T0 + 35 * MINUTE)
+    row = Entry.objects.filter(kind="transfer", budget=tree[VISION]).get()
+    over = row.amount_mgpus + 200 * CREDIT
+    write_entry(
+        kind="grant", budget=tree[VISION], period=quarter, at=row.at, amount_mgpus=-over,
+        author=make_user(), key="wrong", created_at=row.at,
+    )  # fmt: skip
+    (found,) = reports.entry_problems(start=T0, end=quarter.ends_at)
+    assert found.rule == "granted"
+    assert found.sentence.startswith(VISION)
