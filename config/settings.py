@@ -197,6 +197,8 @@ SPECTACULAR_SETTINGS = {
     "COMPONENT_SPLIT_REQUEST": True,
     "ENUM_NAME_OVERRIDES": {
         "JobKind": "workloads.models.Job.Kind",
+        "EntryKind": "ledger.models.Entry.Kind",
+        "ByHandKind": "budgets.api.by_hand.KINDS",
         "RoleKind": "budgets.models.Role.Kind",
         "JobState": "workloads.models.Job.State",
         "RunState": "workloads.models.Run.State",

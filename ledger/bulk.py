@@ -45,8 +45,13 @@ def _statement(
     names = ", ".join(map(quote, columns))
     places = ["%s"] * len(columns)
     if arrays:
-        places = [f"%s::{fields[name].db_type(connection)}[]" for name in columns]
+        places = [f"%s::{_plain(fields[name].db_type(connection))}[]" for name in columns]
     return f"INSERT INTO {quote(model._meta.db_table)} ({names})", ", ".join(places)
+
+
+def _plain(kind: str | None) -> str:
+    """Return a type without its length: a cast to that would cut what is too long, unsaid."""
+    return str(kind).partition("(")[0]
 
 
 def _batched(rows: Rows) -> Iterator[Rows]:

@@ -38,21 +38,33 @@ def carried(*, period: Period, previous: Period, until: int | None = None) -> di
 def moved(amounts: Mapping[int, int], tree: Membership, *, since: int, at: int) -> dict[int, int]:
     """Return the same amounts where budgets stand at an instant, not where they did. Pure.
 
-    Between two periods a budget may have moved, or a program split: what it saved goes along. A
-    budget whose own part is below 0 (it overspent what its children saved) takes nothing along.
+    Between two periods a budget may have moved. It takes along what was spendable where it stood,
+    the least over it and its ancestors: each of those that it leaves has so much less, each of
+    those that it joins so much more. One after another, the deepest first.
     """
-    if all(tree.chain(one, since) == tree.chain(one, at) for one in amounts):
-        return dict(amounts)
-    own: dict[int, int] = defaultdict(int, amounts)
-    for one, amount in amounts.items():
-        parent = tree.parent(one, since)
-        if parent is not None:
-            own[parent] -= amount
-    found: dict[int, int] = defaultdict(int)
-    for one, amount in own.items():
-        for node in tree.chain(one, at):
-            found[node] += amount
-    return {one: amount for one, amount in sorted(found.items()) if amount > 0}
+    parents = {one: tree.parent(one, since) for one in tree}
+    movers = [one for one in tree if parents[one] != tree.parent(one, at)]
+    depth = {one: len(tree.chain(one, since)) for one in movers}
+    found: dict[int, int] = defaultdict(int, amounts)
+    for one in sorted(movers, key=lambda mover: (-depth[mover], mover)):
+        old = _climb(one, parents)
+        parents[one] = tree.parent(one, at)
+        new = _climb(one, parents)
+        found[one] = taken = min(found[node] for node in old)
+        for node in old:
+            found[node] -= 0 if node in new else taken
+        for node in new:
+            found[node] += 0 if node in old else taken
+    return {one: amount for one, amount in sorted(found.items()) if amount}
+
+
+def _climb(one: int, parents: Mapping[int, int | None]) -> list[int]:
+    chain: list[int] = []
+    node: int | None = one
+    while node is not None and node not in chain:
+        chain.append(node)
+        node = parents[node]
+    return chain
 
 
 def _leave_out(found: Accounts, later: QuerySet[Entry]) -> None:

@@ -35,7 +35,8 @@ class Accounts:
     """A period's amounts per budget at an instant, subtrees included, in milli-GPU-seconds.
 
     ``open_holds`` and ``running`` (not yet charged) stand per attempt, for the attempts that
-    have something in flight and those of the jobs asked for. ``strayed`` is what is
+    have something in flight and those of the jobs asked for, ``running_of`` per budget and start of
+    what it ran where it stood, as far as it can be paid for. ``strayed`` is what is
     settled and in flight of a budget, but for its own, and not of its children of now, or of more
     than one of them: a budget that moved has spent it where it stood before.
     """
@@ -49,6 +50,7 @@ class Accounts:
     strayed: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     open_holds: dict[Attempt, int] = field(default_factory=lambda: defaultdict(int))
     running: dict[Attempt, int] = field(default_factory=lambda: defaultdict(int))
+    running_of: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def claimed(self, budget_id: int) -> int:
         """Return what granted may not fall below."""
@@ -105,9 +107,9 @@ def accounts(
 ) -> Accounts:
     """Return a period's amounts at an instant, in a constant number of queries.
 
-    What ran since the last closed timestep is in flight, as far as its budget can pay for it: the
-    rest turns unfunded as soon as the timestep is closed, and is no sibling's loss until then. Of
-    each hold, only what has not run yet is held, so no second counts twice.
+    What ran since the last closed timestep is in flight, as far as its budget and all above it can
+    pay for it: the rest turns unfunded as soon as the timestep is closed, and is no sibling's loss
+    until then. Of each hold, only what has not run yet is held, so no second counts twice.
     ``tree``: who stood under whom, or would.
     """
     tree = tree or Membership.load()
@@ -136,12 +138,13 @@ def accounts_of(
     under_way: dict[int, int] = defaultdict(int)
     for attempt, budget_id in budgets.items():
         under_way[budget_id] += min(found.open_holds[attempt], found.running[attempt])
-    for budget_id, by_start in in_flight.items():
+    for budget_id, by_start in sorted(in_flight.items()):
         set_aside = under_way[budget_id]
-        payable = set_aside + max(0, found.free(budget_id))
+        payable = set_aside + max(0, found.spendable(budget_id))
         for start, amount in sorted(by_start.items()):
-            found._spend(found.in_flight, budget_id, start, min(amount, payable))
-            payable -= min(amount, payable)
+            found.running_of[budget_id, start] = paid = min(amount, payable)
+            found._spend(found.in_flight, budget_id, start, paid)
+            payable -= paid
         found._add(found.held, budget_id, found.at, -set_aside)
     return found
 

@@ -13,7 +13,7 @@ from datetime import datetime
 from django.db.models import Sum
 
 from budgets.models import Period
-from ledger.figures import GRANTED, SETTLES, Accounts, uncharged
+from ledger.figures import GRANTED, SETTLES, Accounts
 from ledger.instants import to_seconds
 from ledger.membership import Membership
 from ledger.models import Entry
@@ -78,7 +78,7 @@ class Used:
     def __init__(self, *, period: Period, at: datetime, found: Accounts) -> None:
         self.period, self.at, self.tree = period, at, found.tree
         self._granted = found.granted
-        self._spent = _spent_before(period, at, found.tree)
+        self._spent = _spent_before(period, at, found)
         self._still = set(found.tree) - found.tree.wanderers()
 
     def unused(self, budget_id: int) -> int:
@@ -112,15 +112,15 @@ def taken_along(*, unused: int, worth: int, room: int | None) -> int:
     return max(0, saved if room is None else min(saved, room))
 
 
-def _spent_before(period: Period, at: datetime, tree: Membership) -> Mapping[int, int]:
+def _spent_before(period: Period, at: datetime, found: Accounts) -> Mapping[int, int]:
     """Return settled + in flight by budget, subtree included, of what stood there before."""
-    seconds, total = to_seconds(at), defaultdict[int, int](int)
+    seconds, total, tree = to_seconds(at), defaultdict[int, int](int), found.tree
     for one in period_sums(period, tree):
         if one.kind in SETTLES and one.since < seconds:
             for node in tree.chain(one.budget_id, one.since):
                 total[node] += SETTLES[Kind(one.kind)] * one.amount_mgpus
-    until = min(at, period.ends_at)
-    for part in uncharged(since=period.starts_at, until=until, tree=tree):
-        for node in tree.chain(part.budget_id, part.start):
-            total[node] += part.amount_mgpus
+    for (budget_id, start), amount in found.running_of.items():
+        if start < seconds:
+            for node in tree.chain(budget_id, start):
+                total[node] += amount
     return total

@@ -3,6 +3,8 @@
 A table, and a test that no address is missing from it.
 """
 
+from typing import Any
+
 import pytest
 from django.urls import URLPattern
 from rest_framework.test import APIClient
@@ -31,7 +33,7 @@ REASON = {"reason": "why"}
 # are told so.
 BELOW_SCIENCE = PETREL | {"member": 403, "viewer": 403}
 
-TABLE = [
+TABLE: list[Any] = [
     # method, address, body, expected answer of each; the route's pattern is found by the address
     ("get", "me/", None, EVERYONE),
     ("get", "nodes/", None, EVERYONE),

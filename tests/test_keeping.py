@@ -15,7 +15,9 @@ from budgets.models import Budget, Notice, Request
 from budgets.one_by_one import Stuck
 from ledger import periods, services
 from ledger import requests as deciding
+from ledger.grants import transfer
 from ledger.instants import LedgerError
+from ledger.share_changes import apply_change_set, waiting
 from tests import factories as make
 from tests.factories import HOUR, T0
 from tests.ledger_world import CREDIT, give
@@ -63,7 +65,7 @@ def test_a_request_that_cannot_end_is_an_alarm_and_the_others_end(
     given, monkeypatch, error, sentence
 ) -> None:
     first, second = given
-    real = deciding.transfer
+    real = transfer
     with monkeypatch.context() as patch:
         bad = failing(real, error, lambda **named: named["key"] == f"request:{first.pk}:back")
         patch.setattr(deciding, "transfer", bad)
@@ -112,7 +114,7 @@ def test_shares_that_move_no_grants_keep_no_others_from_it(tree, monkeypatch) ->
     for parent, parts in (("orlo", ("orlo/science", "orlo/vision")), (SCIENCE, (PETREL, AUK))):
         wanted = {tree[path]: 50_000 - n * 10_000 for n, path in enumerate(parts)}
         make.make_shares(tree[parent], wanted, at=T0 + HOUR)
-    real = periods.apply_change_set
+    real = apply_change_set
     with monkeypatch.context() as patch:
         bad = failing(
             real, ZeroDivisionError(), lambda change_set, now: change_set.parent == tree["orlo"]
@@ -122,11 +124,11 @@ def test_shares_that_move_no_grants_keep_no_others_from_it(tree, monkeypatch) ->
     assert alarm("grants") == (
         "Version 2 of the shares of orlo moves no grants (ZeroDivisionError): the log says why."
     )
-    (left,) = periods.waiting(period=period, until=T0 + 2 * HOUR)
+    (left,) = waiting(period=period, until=T0 + 2 * HOUR)
     assert left.parent == tree["orlo"]
     _grant_what_takes_effect(T0 + 3 * HOUR)
     assert alarm("grants") is None
-    assert periods.waiting(period=period, until=T0 + 3 * HOUR) == []
+    assert waiting(period=period, until=T0 + 3 * HOUR) == []
 
 
 def test_an_address_that_cannot_be_written_to_keeps_no_other_waiting(

@@ -178,7 +178,7 @@ def test_a_key_is_known_again_wherever_its_budgets_are_by_then(
     tree = shared_out
     petrel, auk = tree["orlo/science/petrel"], tree["orlo/science/auk"]
     written = move(petrel, auk, 4, author)
-    asked = {"author": author, "reason": "r", "now": T0 + HOUR}
+    asked: dict[str, Any] = {"author": author, "reason": "r", "now": T0 + HOUR}
     if what == "moved":
         steering.move_budget(budget=petrel, to=tree["orlo/vision"], share=0, **asked)
     elif what == "archived":
@@ -262,7 +262,9 @@ def test_a_program_gives_upwards_no_more_than_its_reserve(
     science, orlo = tree["orlo/science"], tree["orlo"]
     move(tree["orlo/science/auk"], science, 3, author, "back")
     before = ledger()
-    wanted = {"source": science, "target": orlo, "amount_mgpus": 15 * CREDIT, "now": T0}
+    wanted: dict[str, Any] = {
+        "source": science, "target": orlo, "amount_mgpus": 15 * CREDIT, "now": T0,
+    }  # fmt: skip
     sentence = (
         r"^orlo/science has 3\.00 credits in reserve, not 15\.00: move less, or take it from one "
         r"of the budgets below\.$"

@@ -46,8 +46,13 @@ def by_hand(kind: Kind, budget: Budget, amount: int) -> dict[str, Any]:
 def test_what_is_decided_in_a_period_fits_in_any_sum(tree, period) -> None:
     orlo, science, petrel = (tree[path] for path in (ORLO, SCIENCE, PETREL))
     too_much = AMOUNT_MAX // 2 + 1
-    signed = {"author": someone(), "note": "n"}
-    way = {"source": science, "target": petrel, "amount_mgpus": too_much, "now": T0 + HOUR}
+    signed: dict[str, Any] = {"author": someone(), "note": "n"}
+    way: dict[str, Any] = {
+        "source": science,
+        "target": petrel,
+        "amount_mgpus": too_much,
+        "now": T0 + HOUR,
+    }
     grant, adjust = (by_hand(kind, orlo, too_much) for kind in (Kind.GRANT, Kind.ADJUST))
     calls: list[Callable] = [
         lambda: services.write_by_hand(**grant, **signed, key="a"),

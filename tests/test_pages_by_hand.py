@@ -185,8 +185,8 @@ def test_it_is_written_told_and_shown_to_who_sees_the_budget(cast: Any, world: W
                 text = text_of(page)
                 assert "+40.00 cr granted, 11 Oct 2026 00:00 admin: “a <deadline>”" in text, who
                 assert 'datetime="2026-10-11T00:00:00Z"' in page.content.decode()
-    page = text_of(client_of(cast["admin"]).get(f"/budgets/{SCIENCE}"))
-    assert "Granted and adjusted by hand" not in page
+    above = text_of(client_of(cast["admin"]).get(f"/budgets/{SCIENCE}"))
+    assert "Granted and adjusted by hand" not in above
 
 
 def test_who_leads_and_who_manages_the_budget_is_told_in_app_and_by_mail(

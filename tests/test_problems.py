@@ -6,6 +6,7 @@ import pytest
 from django.core.exceptions import ValidationError as DjangoValidationError
 from django.http import Http404
 from rest_framework import exceptions
+from rest_framework.response import Response
 from rest_framework.test import APIClient
 
 from config.problems import handler
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.once
 
 def _problem(error: Exception) -> dict[str, Any]:
     response = handler(error, {})
-    assert response is not None
+    assert isinstance(response, Response)
     assert response.content_type == "application/problem+json"
     assert response.data["status"] == response.status_code
     assert response.data["type"] == "about:blank"

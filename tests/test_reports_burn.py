@@ -88,8 +88,7 @@ def test_days_add_up_where_only_some_charges_of_a_timestep_lie_over_midnight(
         run_on(leaf, 1, started_at=at, ended_at=at + quarter, funded=bool(number % 2))
     run_on(leaf, 2, started_at=day)
     close(48, since=day)
-    whole = {"start": day, "end": day + DAY}
-    found = reports.burn_by_day(budget=tree["orlo"], zone=ZoneInfo(zone), **whole)
+    found = reports.burn_by_day(budget=tree["orlo"], start=day, end=day + DAY, zone=ZoneInfo(zone))
     assert sum(one.unfunded_gpu_seconds for one in found) == 12 * 3600
     assert sum(one.busy_gpu_seconds for one in found) == (12 + 48) * 3600
     assert sum(one.settled_mgpus for one in found) == 60 * CREDIT

@@ -14,6 +14,7 @@ from budgets import checkpoints
 from budgets.models import Budget, Checkpoint, CheckpointResult, Notice, Period
 from budgets.refusals import Refused
 from ledger import reports, services, takeback, takeback_rests
+from ledger.grants import transfer
 from ledger.instants import LedgerError
 from ledger.losses import losses
 from ledger.models import Entry
@@ -710,7 +711,7 @@ def test_a_budget_of_which_nothing_can_be_moved_holds_up_no_other(
     later = make_checkpoint(period, first.at + 5 * DAY, [(100, 100)])
     make_role(make_user("lead"), auk, "manager")
     charged_until(first.at)
-    bad = failing(takeback.transfer, petrel, LedgerError("no."))
+    bad = failing(transfer, petrel, LedgerError("no."))
     with monkeypatch.context() as patch:
         patch.setattr(takeback, "transfer", bad)
         patch.setattr(takeback_rests, "transfer", bad)
@@ -740,7 +741,7 @@ def test_a_checkpoint_that_fails_keeps_the_period_in_order_and_nothing_else_wait
     )
     make_role(make_user("lead"), petrel, "manager")
     charged_until(second.at)
-    real = takeback.losses
+    real = losses
 
     def fail(*, checkpoint: Checkpoint, now: datetime) -> Any:
         if checkpoint == first:

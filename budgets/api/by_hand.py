@@ -57,7 +57,7 @@ class ChangeOut(serializers.Serializer[Any]):
     reserve_mgpus = PairOut()
 
 
-class EffectOut(serializers.Serializer[Any]):
+class ByHandEffectOut(serializers.Serializer[Any]):
     """What an entry would do to the budget, then to each above it that you see; unwritten."""
 
     changes = ChangeOut(many=True)
@@ -100,7 +100,7 @@ class ByHand(Entries):
 class PreviewByHand(APIView):
     """What a grant or an adjustment would do now; nothing is written."""
 
-    @extend_schema(request=AmountIn, responses=EffectOut)
+    @extend_schema(request=AmountIn, responses=ByHandEffectOut)
     def post(self, request: Request, path: str) -> Response:
         """Say what an entry would do; wanted: an administrator's role there or above."""
         budget = _administered(request, path)
@@ -118,7 +118,7 @@ class PreviewByHand(APIView):
         held = standing(request.user)
         changes = [_change(one) for one in effect.changes if held.sees(one.path)]
         answer = {"changes": changes, "beyond_reserve_mgpus": effect.beyond}
-        return Response(EffectOut(answer).data)
+        return Response(ByHandEffectOut(answer).data)
 
 
 def _administered(request: Request, path: str) -> Budget:
