@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError, DataError, connection, transaction
 
 from budgets.models import Budget, Period
 from budgets.refusals import AMOUNT_MAX, SUM_MAX
@@ -99,3 +99,11 @@ def test_the_database_itself_refuses_a_sum_that_is_no_integer_of_its(tree, perio
     with pytest.raises(DatabaseError, match=r"more than an integer|out of range"):
         beyond(tree[ORLO], period)
     assert (ledger(), list(Rollup.objects.order_by("pk").values_list("amount_mgpus"))) == before
+
+
+def test_a_key_that_is_too_long_is_refused_and_not_cut(tree, period) -> None:
+    if connection.vendor != "postgresql":
+        pytest.skip("SQLite keeps texts of any length")
+    place = {"kind": "grant", "budget": tree[ORLO], "period": period, "at": T0, "amount_mgpus": 1}
+    with pytest.raises(DataError), transaction.atomic():
+        write_entry(**place, author=someone(), key="k" * 121, created_at=T0)

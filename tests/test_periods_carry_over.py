@@ -13,7 +13,8 @@ from budgets.models import WHOLE, Period
 from budgets.refusals import Refused
 from budgets.services import move_budget
 from ledger import services
-from ledger.carry_over import capped
+from ledger.carry_over import capped, moved
+from ledger.membership import Membership
 from ledger.models import Entry
 from tests.factories import HOUR, T0, T1, make_period, make_pool, make_user
 from tests.ledger_world import CREDIT, give
@@ -165,3 +166,35 @@ def test_a_policy_that_makes_no_sense_is_refused(policy: dict[str, int], words: 
     with pytest.raises(Refused, match=words):
         periods.draft_period(name="x", starts_at=T0, ends_at=T1, now=T0, **policy)  # type: ignore[arg-type]
     assert not Period.objects.exists()
+
+
+class Places(Membership):
+    """A tree as parents by id, of which some have another one from second 10 on."""
+
+    def __init__(self, parents: dict[int, int | None], then: dict[int, int]) -> None:
+        super().__init__(parents, {})
+        self.then = then
+        self.moves = [10]
+
+    def parent(self, budget_id: int, seconds: int) -> int | None:
+        later = self.then.get(budget_id) if seconds >= 10 else None
+        return later or self._parents[budget_id]
+
+
+@pytest.mark.parametrize(
+    ("then", "found"),
+    [
+        # 2 saved nothing, so its child 3 could spend nothing of its 50 there, nor can it elsewhere.
+        ({2: 4, 3: 5}, {1: 70, 4: 20, 5: 50, 6: 30}),
+        ({6: 4}, {1: 70, 3: 50, 4: 50, 5: 20, 6: 30}),
+        ({5: 4}, {1: 70, 3: 50, 4: 70, 5: 50, 6: 30}),
+        ({6: 4, 5: 6}, {1: 70, 3: 50, 4: 70, 5: 20, 6: 50}),  # each goes below the other's
+    ],
+)
+def test_a_move_makes_no_savings_and_takes_nobody_elses(
+    then: dict[int, int], found: dict[int, int]
+) -> None:
+    """1 is above 2, 4 and 5; 3 below 2, 6 below 5."""
+    tree = Places({1: None, 2: 1, 3: 2, 4: 1, 5: 1, 6: 5}, then)
+    amounts = {1: 70, 3: 50, 4: 20, 5: 50, 6: 30}
+    assert moved(amounts, tree, since=9, at=10) == found

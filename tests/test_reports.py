@@ -6,6 +6,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from allocator import steering
 from budgets.models import Budget, Period
 from ledger import reports, services
 from tests.factories import (
@@ -20,9 +21,10 @@ from tests.factories import (
     make_pool,
     make_run,
     make_shares,
+    someone,
 )
 from tests.ledger_world import CREDIT, close, give, give_alone, write_entry
-from workloads.models import Run
+from workloads.models import Job, Run
 
 pytestmark = pytest.mark.django_db
 MINUTE = timedelta(minutes=1)
@@ -244,3 +246,50 @@ def test_parked_time_rolls_up_and_counts_the_timesteps_asked_for(
     assert found[tree["orlo"].pk].parked_mgpus == 120_000
     assert found[tree["orlo"].pk].charged == 4 * 1800
     assert tree["orlo/vision"].pk not in found
+
+
+# --- What runs while nobody ticks -----------------------------------------------------------------
+
+
+def late(tree: dict[str, Budget], period: Period, credits: dict[str, int]) -> Job:
+    """Credits of leaves, and a run of petrel on 8 GPUs with a hold of 4 that no tick tops up."""
+    for path, amount in credits.items():
+        give(tree[path], amount, period)
+    petrel = tree["orlo/science/petrel"]
+    job = make_job(petrel, gpus=8)
+    services.place_hold(job=job, amount_mgpus=4 * CREDIT, now=T0)
+    (node,) = make_nodes(make_pool(), gpus=8)
+    make_run(job, {node: 0xFF})
+    return job
+
+
+def test_what_a_run_owes_is_what_its_budget_and_all_above_it_can_pay(
+    tree: dict[str, Budget], period: Period
+) -> None:
+    late(tree, period, {"orlo/science/petrel": 5, "orlo/science/auk": 5})
+    write_entry(
+        kind="grant", budget=tree["orlo/science/petrel"], period=period, at=T0, created_at=T0,
+        amount_mgpus=20 * CREDIT, key="beyond the reserve", author=someone(),
+    )  # fmt: skip
+    found = reports.figures(period=period, now=T0 + 120 * MINUTE)
+    petrel, auk = (found[tree[f"orlo/science/{slug}"].pk] for slug in ("petrel", "auk"))
+    # Science has 10 for both: what petrel can still take of it leaves auk with none, no less.
+    assert (petrel.in_flight_mgpus, auk.spendable_mgpus) == (10 * CREDIT, 0)
+
+
+@pytest.mark.parametrize("minutes", [20, 120])
+def test_a_move_while_ticks_are_late_takes_along_what_the_run_cannot_owe(
+    tree: dict[str, Budget], period: Period, minutes: int
+) -> None:
+    """Petrel has 10: a run's hold of 4, and 6 set aside for a job that waits."""
+    petrel = tree["orlo/science/petrel"]
+    late(tree, period, {"orlo/science/petrel": 10, "orlo/science/auk": 5, "orlo/vision/tern": 5})
+    services.place_hold(job=make_job(petrel), amount_mgpus=6 * CREDIT, now=T0)
+    now = T0 + minutes * MINUTE
+    petrel.refresh_from_db()
+    steering.move_budget(
+        budget=petrel, to=tree["orlo/vision"], share=0, author=someone(), reason="r", now=now
+    )
+    found = reports.figures(period=period, now=now)
+    spendable = {path: found[budget.pk].spendable_mgpus / CREDIT for path, budget in tree.items()}
+    assert (spendable["orlo/science"], spendable["orlo/vision/tern"]) == (5, 5)
