@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
+from budgets.access import EVERYTHING, Standing, standing
 from budgets.models import Budget, Period
 from budgets.refusals import AMOUNT_MAX, CREDIT, credits
 from ledger.figures import Accounts, accounts
@@ -58,13 +59,15 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What an entry would do: to the budget first, then to each ancestor up to the root.
+    """What an entry would do: to the budget first, then to each ancestor that the reader sees.
 
-    ``beyond`` is how much more than the parent's reserve a grant gives, in milli-GPU-seconds.
+    ``beyond`` is how much more than the parent's reserve a grant gives, in milli-GPU-seconds; None
+    where the reader doesn't see the parent, and learns no more than whether it ``goes_beyond``.
     """
 
     changes: tuple[Change, ...]
-    beyond: int
+    goes_beyond: bool
+    beyond: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +102,24 @@ def entries_by_hand(*budgets: Budget) -> QuerySet[Entry]:
 
 
 def preview_by_hand(
-    *, kind: Kind, budget: Budget, amount_mgpus: int, now: datetime, of: Period | None = None
+    *,
+    kind: Kind,
+    budget: Budget,
+    amount_mgpus: int,
+    now: datetime,
+    of: Period | None = None,
+    held: Standing = EVERYTHING,
 ) -> Effect:
-    """Return what an entry would do, unwritten. Raises LedgerError where `write_by_hand` would."""
+    """Return what an entry would do, unwritten, as far as who holds these roles may know it.
+
+    They see the budget. Raises LedgerError where `write_by_hand` would.
+    """
     now = whole(now, "now")
     _refuse_a_period(kind, of)
     found = accounts(period=(period := open_period(now)), at=now)
-    _refuse(found, kind, budget, amount_mgpus)
+    _refuse(found, kind, budget, amount_mgpus, held)
     refuse_a_sum_beyond(period, [amount_mgpus])
-    return _effect(found, kind, budget, amount_mgpus)
+    return _seen(_effect(found, kind, budget, amount_mgpus), held)
 
 
 @transaction.atomic
@@ -138,7 +150,8 @@ def write_by_hand(
         ):
             raise KeyTaken(f"The key {key!r} stands for another decision: give a new one.")
         return Written(known, anew=False)
-    _refuse(accounts(period=open_period(now), at=now), kind, budget, amount_mgpus)
+    found = accounts(period=open_period(now), at=now)
+    _refuse(found, kind, budget, amount_mgpus, standing(author))
     if kind == Kind.GRANT:
         made = grant(
             budget=budget, amount_mgpus=amount_mgpus, author=author, note=note, key=key, now=now
@@ -162,7 +175,7 @@ def _refuse_a_period(kind: Kind, of: Period | None) -> None:
         raise LedgerError("Only an adjustment is about a closed period: leave the period out.")
 
 
-def _refuse(found: Accounts, kind: Kind, budget: Budget, amount: int) -> None:
+def _refuse(found: Accounts, kind: Kind, budget: Budget, amount: int, held: Standing) -> None:
     refuse_an_amount(amount)
     if kind == Kind.GRANT:
         if amount > 0 and budget.archived_at is not None:
@@ -170,7 +183,18 @@ def _refuse(found: Accounts, kind: Kind, budget: Budget, amount: int) -> None:
         refuse_a_fall_below_claims(found, {budget.pk: amount})
     else:
         chain = found.tree.chain(budget.pk, found.at)
-        refuse_a_fall_below_claims(found, dict.fromkeys(chain, -amount))
+        refuse_a_fall_below_claims(found, dict.fromkeys(chain, -amount), held=held)
+
+
+def _seen(effect: Effect, held: Standing) -> Effect:
+    """Leave out what the reader may not know: ancestors out of sight, what a parent there has."""
+    mine, *above = effect.changes
+    known = not above or held.sees(above[0].path)
+    return Effect(
+        (mine, *(one for one in above if held.sees(one.path))),
+        effect.goes_beyond,
+        effect.beyond if known else None,
+    )
 
 
 def _effect(found: Accounts, kind: Kind, budget: Budget, amount: int) -> Effect:
@@ -198,8 +222,8 @@ def _effect(found: Accounts, kind: Kind, budget: Budget, amount: int) -> Effect:
                 reserve=(reserve, left),
             )
         )
-    beyond = given - max(0, changes[1].reserve[0]) if len(changes) > 1 else 0
-    return Effect(tuple(changes), max(0, beyond))
+    beyond = max(0, given - max(0, changes[1].reserve[0])) if len(changes) > 1 else 0
+    return Effect(tuple(changes), beyond > 0, beyond)
 
 
 def _unique(kind: Kind, key: str, of: Period | None) -> str:

@@ -9,6 +9,7 @@ from django.db import transaction
 from django.db.models import Sum
 from django.db.models.functions import Abs
 
+from budgets.access import EVERYTHING, Standing
 from budgets.models import Budget, Period
 from budgets.periods import active
 from budgets.refusals import AMOUNT_MAX, SUM_MAX
@@ -207,16 +208,29 @@ def _refuse_an_empty_reserve(found: Accounts, source: Budget, amount: int) -> No
         )
 
 
-def refuse_a_fall_below_claims(found: Accounts, amounts: dict[int, int]) -> None:
-    """Raise LedgerError, naming the node that binds, where granted would fall too low."""
+def refuse_a_fall_below_claims(
+    found: Accounts, amounts: dict[int, int], *, held: Standing = EVERYTHING
+) -> None:
+    """Raise LedgerError, naming the node that binds, where granted would fall too low.
+
+    Of nodes that the reader doesn't see it tells neither which nor how much they have.
+    """
     falling = {node: amount for node, amount in amounts.items() if amount < 0}
     short = [node for node in falling if found.free(node) + falling[node] < 0]
-    if short:
-        worst = min(short, key=lambda node: (found.free(node) + falling[node], node))
+    if not short:
+        return
+    paths = dict(Budget.objects.filter(pk__in=short).values_list("pk", "path"))
+    seen = [node for node in short if held.sees(paths[node])]
+    if not seen:
         raise LedgerError(
-            f"{Budget.objects.get(pk=worst).path} has {credits(max(0, found.free(worst)))} credits "
-            f"that are neither spent nor set aside, not {credits(-falling[worst])}: move less."
+            f"Above this budget there are fewer than {credits(-falling[short[0]])} credits that "
+            "are neither spent nor set aside: move less."
         )
+    worst = min(seen, key=lambda node: (found.free(node) + falling[node], node))
+    raise LedgerError(
+        f"{paths[worst]} has {credits(max(0, found.free(worst)))} credits "
+        f"that are neither spent nor set aside, not {credits(-falling[worst])}: move less."
+    )
 
 
 def _known(keys: list[str]) -> list[Entry] | None:
@@ -270,8 +284,7 @@ def refuse_a_sum_beyond(period: Period, amounts: Iterable[int]) -> None:
     if known + sum(map(abs, amounts)) > SUM_MAX:
         raise LedgerError(
             f"All that is granted, moved and adjusted in {period.name}, up and down and at every "
-            f"level, may come to {credits(SUM_MAX)} credits, and has come to {credits(known)}: "
-            "give less."
+            f"level, may come to {credits(SUM_MAX)} credits, and would come to more: give less."
         )
 
 

@@ -73,7 +73,7 @@ def test_what_it_would_do_is_shown_and_nothing_written(
     answer = api_of("admin").post(f"{URL}preview/", asked)
     assert answer.status_code == 200
     found = answer.json()
-    assert found["beyond_reserve_mgpus"] == 3 * CREDIT
+    assert (found["goes_beyond_reserve"], found["beyond_reserve_mgpus"]) == (True, 3 * CREDIT)
     assert [one["path"] for one in found["changes"]] == [PETREL, SCIENCE, "orlo"]
     assert found["changes"][0]["granted_mgpus"] == {"before": 10 * CREDIT, "after": 18 * CREDIT}
     assert found["changes"][1]["reserve_mgpus"] == {"before": 5 * CREDIT, "after": -3 * CREDIT}
@@ -83,11 +83,54 @@ def test_what_it_would_do_is_shown_and_nothing_written(
     more = api_of("admin").post(f"{URL}preview/", {"kind": "adjust", "amount_mgpus": 11 * CREDIT})
     assert more.status_code == 400
     assert "petrel has 10.00 credits" in more.json()["detail"]
-    make.make_role(cast["nobody"], tree[PETREL], "administrator")
-    below = api_of("nobody").post(f"{URL}preview/", asked).json()
-    assert [one["path"] for one in below["changes"]] == [PETREL]  # it sees none above
     assert not Entry.objects.filter(key__startswith="grant:by-hand:").exists()
     assert not Notice.objects.exists()
+
+
+@pytest.fixture
+def below(cast: Any, tree: dict[str, Budget]) -> str:
+    """Return who administers petrel and sees nothing above it."""
+    make.make_role(cast["nobody"], tree[PETREL], "administrator")
+    return "nobody"
+
+
+def test_of_a_reserve_out_of_sight_only_whether_a_grant_goes_beyond_it_is_told(
+    api_of: Any, below: str
+) -> None:
+    for credits, goes_beyond in ((5, False), (6, True), (8000, True)):
+        asked = {"kind": "grant", "amount_mgpus": credits * CREDIT}
+        answer = api_of(below).post(f"{URL}preview/", asked).json()
+        assert [one["path"] for one in answer.pop("changes")] == [PETREL]
+        assert answer == {"goes_beyond_reserve": goes_beyond, "beyond_reserve_mgpus": None}
+    args = ("by_hand", "grant", PETREL, "8", "--by", below, "--why", "new", "--dry-run")
+    status, text = run_command(*args)
+    assert status == 0
+    shown, *rest = text.splitlines()
+    assert shown.startswith(f"{PETREL}: granted 10.00 -> 18.00")
+    assert rest == ["It gives more than the parent's reserve.", "Nothing is written."]
+
+
+def test_a_refusal_names_no_ancestor_out_of_sight_nor_what_it_has(
+    api_of: Any, tree: dict[str, Budget], period: Period, below: str
+) -> None:
+    give_alone(tree[PETREL], 90, period)  # 100, of science's 25
+    for address, asked in (
+        (URL, body("adjust", 50)),
+        (f"{URL}preview/", {"kind": "adjust", "amount_mgpus": 50 * CREDIT}),
+    ):
+        seen = api_of("admin").post(address, asked).json()["detail"]
+        assert "has 25.00 credits that are neither spent nor set aside, not 50.00" in seen
+        answer = api_of(below).post(address, asked)
+        assert answer.status_code == 400
+        assert answer.json()["detail"].endswith(
+            "Above this budget there are fewer than 50.00 credits that are neither spent nor set "
+            "aside: move less."
+        )
+        assert "25.00" not in answer.content.decode()
+    # What is short in sight is named, even where a budget out of sight binds more.
+    most = api_of(below).post(URL, body("adjust", 101)).json()["detail"]
+    assert f"{PETREL} has 100.00 credits" in most
+    assert not Entry.objects.filter(kind="adjust").exists()
 
 
 def test_nothing_falls_below_what_is_spent(
@@ -203,6 +246,7 @@ def test_what_is_shown_is_what_is_there_afterwards(
             mine.granted_mgpus, mine.settled_mgpus, mine.spendable_mgpus, mine.reserve_mgpus,
         )  # fmt: skip
     assert effect.beyond == (3 * CREDIT if credits == 8 else 0)
+    assert effect.goes_beyond is (credits == 8)
 
 
 @pytest.mark.parametrize(("kind", "credits"), [(Kind.GRANT, -11), (Kind.ADJUST, 11)])

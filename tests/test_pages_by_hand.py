@@ -91,7 +91,23 @@ def test_an_administrator_of_a_budget_reads_nothing_of_what_is_above(
     text = text_of(client_of(cast["nobody"]).post(URL, typed(do="preview", amount="40")))
     assert "Petrel Spendable 10,598.40" in text
     assert "Science" not in text.replace("orlo/science", "")
-    assert "It gives 40.00 cr more than there are in reserve above." in text
+    assert "It gives more than there is in reserve above." in text
+    less = text_of(client_of(cast["nobody"]).post(URL, typed(do="preview", amount="-40")))
+    assert "in reserve above" not in less
+
+
+def test_a_refusal_by_what_is_above_tells_an_administrator_below_no_total(
+    cast: Any, world: World
+) -> None:
+    make.make_role(cast["nobody"], world.tree[PETREL], "administrator")
+    assert client_of(cast["nobody"]).post(URL, typed(amount="20000")).status_code == 302
+    more = typed(kind="adjust", amount="30000", key="f" * 32)
+    for address, who in ((URL, "nobody"), (f"{URL}/preview", "nobody"), (URL, "admin")):
+        text = text_of(client_of(cast[who]).post(address, more))
+        assert ("has 21,196.80 credits" in text) is (who == "admin")
+        assert ("Above this budget there are fewer than 30,000.00 credits" in text) is (
+            who == "nobody"
+        )
 
 
 # --- Before ---------------------------------------------------------------------------------------

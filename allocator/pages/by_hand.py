@@ -62,7 +62,8 @@ class Preview:
     kind: Kind
     amount_mgpus: int
     moved: list[Moved]
-    beyond: int = 0
+    goes_beyond: bool = False
+    beyond: int | None = None
     problem: str = ""
 
     @property
@@ -103,17 +104,22 @@ def preview(found: Subject, *, kind: Kind, amount_mgpus: int, of: Period | None)
     """Return what an entry would do now, or the sentence that refuses it."""
     try:
         effect = ledger.preview_by_hand(
-            kind=kind, budget=found.budget, amount_mgpus=amount_mgpus, of=of, now=found.now
+            kind=kind,
+            budget=found.budget,
+            amount_mgpus=amount_mgpus,
+            of=of,
+            now=found.now,
+            held=found.held,
         )
     except LedgerError as error:
         return Preview(kind, amount_mgpus, [], problem=str(error))
-    seen = [one for one in effect.changes if found.held.sees(one.path)]
-    paths = [one.path for one in seen]
+    paths = [one.path for one in effect.changes]
     names = dict(Budget.objects.filter(path__in=paths).values_list("path", "name"))
     moved = [
-        Moved(names[one.path], found.hues[one.path], one, one.path in found.parents) for one in seen
+        Moved(names[one.path], found.hues[one.path], one, one.path in found.parents)
+        for one in effect.changes
     ]
-    return Preview(kind, amount_mgpus, moved, beyond=effect.beyond)
+    return Preview(kind, amount_mgpus, moved, goes_beyond=effect.goes_beyond, beyond=effect.beyond)
 
 
 def figures(found: Subject) -> Figures | None:

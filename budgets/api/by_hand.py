@@ -61,8 +61,11 @@ class ByHandEffectOut(serializers.Serializer[Any]):
     """What an entry would do to the budget, then to each above it that you see; unwritten."""
 
     changes = ChangeOut(many=True)
+    goes_beyond_reserve = serializers.BooleanField(
+        help_text="Whether a grant gives more than the parent has in reserve"
+    )
     beyond_reserve_mgpus = serializers.IntegerField(
-        help_text="How much more than the parent's reserve a grant gives"
+        allow_null=True, help_text="How much more; null where you don't see the parent"
     )
 
 
@@ -114,10 +117,13 @@ class PreviewByHand(APIView):
                 amount_mgpus=given["amount_mgpus"],
                 now=clock.now(),
                 of=_period(given),
+                held=standing(request.user),
             )
-        held = standing(request.user)
-        changes = [_change(one) for one in effect.changes if held.sees(one.path)]
-        answer = {"changes": changes, "beyond_reserve_mgpus": effect.beyond}
+        answer = {
+            "changes": [_change(one) for one in effect.changes],
+            "goes_beyond_reserve": effect.goes_beyond,
+            "beyond_reserve_mgpus": effect.beyond,
+        }
         return Response(ByHandEffectOut(answer).data)
 
 

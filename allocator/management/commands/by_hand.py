@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.core.management.base import CommandError, CommandParser
 
 from allocator import steering
-from budgets.access import Action, can, visible
+from budgets.access import Action, can, standing, visible
 from budgets.models import Budget, Period
 from budgets.refusals import credits
 from config.clock import now
@@ -52,10 +52,17 @@ class Command(OneLineCommand):
     def _do(self, options: dict[str, Any]) -> None:
         author, at, kind = _author(options["by"]), now(), Kind(options["kind"])
         budget, amount = _budget(author, options["budget"]), ledger.read_credits(options["credits"])
+        of = _period(options["of"])
         if options["dry_run"]:
-            self._show(
-                ledger.preview_by_hand(kind=kind, budget=budget, amount_mgpus=amount, now=at)
+            effect = ledger.preview_by_hand(
+                kind=kind,
+                budget=budget,
+                amount_mgpus=amount,
+                now=at,
+                of=of,
+                held=standing(author),
             )
+            self._show(effect)
             self.stdout.write("Nothing is written.")
             return
         written = steering.write_by_hand(
@@ -66,7 +73,7 @@ class Command(OneLineCommand):
             key=f"{author.pk}:{options['key'] or uuid4().hex}",
             author=author,
             now=at,
-            of=_period(options["of"]),
+            of=of,
         )
         done = "Written" if written.anew else "Written before"
         self.stdout.write(f"{done}: entry {written.entry.pk}, {credits(amount)} credits.")
@@ -76,8 +83,9 @@ class Command(OneLineCommand):
             pairs = {name: getattr(one, name) for name in FIGURES}
             says = (f"{name} {credits(a)} -> {credits(b)}" for name, (a, b) in pairs.items())
             self.stdout.write(f"{one.path}: {', '.join(says)}")
-        if effect.beyond:
-            self.stdout.write(f"It gives {credits(effect.beyond)} more than the parent's reserve.")
+        if effect.goes_beyond:
+            how_much = "" if effect.beyond is None else f"{credits(effect.beyond)} "
+            self.stdout.write(f"It gives {how_much}more than the parent's reserve.")
 
 
 def _refuse(sentence: str) -> CommandError:
