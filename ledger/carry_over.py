@@ -16,16 +16,19 @@ from ledger.models import Entry
 SECOND = timedelta(seconds=1)
 
 
-def carried(*, period: Period, previous: Period, until: int | None = None) -> dict[int, int]:
+def carried(
+    *, period: Period, previous: Period, until: int | None = None, tree: Membership | None = None
+) -> dict[int, int]:
     """Return what each budget, subtree included, takes along, in milli-GPU-seconds by id.
 
     By the policy of ``period``, from all that ``previous`` granted and settled, whenever that was;
     0 for whoever spent it all, or more. As it was before the entry of id ``until`` was written.
+    ``tree``: who stood under whom then, where that isn't what is known by now.
     """
     if not period.carry_over_cap:
         return {}
     last = previous.ends_at - SECOND
-    found = accounts(period=previous, at=last)
+    found = accounts(period=previous, at=last, tree=tree)
     if until is not None:
         _leave_out(found, Entry.objects.filter(period=previous, pk__gte=until))
     unspent = {one: max(0, found.granted[one] - found.settled[one]) for one in found.tree}

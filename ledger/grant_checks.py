@@ -1,16 +1,18 @@
 """What must be true of grants and carry-over: each breach names budget, period and amounts."""
 
 from collections import defaultdict
+from collections.abc import Mapping
 from datetime import datetime
 from functools import reduce
 from operator import or_
 
 from django.db.models import Min, Q
 
-from budgets.models import Budget, Period
+from budgets.models import Budget, ChangeSet, Period
 from ledger.carry_over import carried
 from ledger.figures import Accounts, accounts, closed_until, uncharged
 from ledger.instants import from_seconds, iso, to_seconds
+from ledger.membership import Membership
 from ledger.models import Entry
 from ledger.periods import before
 from ledger.problems import EntryProblem, Kind, Problems
@@ -48,7 +50,7 @@ def carried_unlike_unspent(period: Period, paths: dict[int, str]) -> Problems:
     written: dict[int, int] = {}
     for _, budget_id, amount in rows:
         written[budget_id] = written.get(budget_id, 0) + amount
-    right = carried(period=period, previous=previous, until=_first(period)) if previous else {}
+    right = _carried(written, period, previous) if previous else {}
     for budget_id in sorted({*written, *right}):
         was, due = written.get(budget_id, 0), right.get(budget_id, 0)
         if was != due:
@@ -59,11 +61,30 @@ def carried_unlike_unspent(period: Period, paths: dict[int, str]) -> Problems:
             )
 
 
-def _first(period: Period) -> int | None:
-    """Return the id of the first entry that a period's start wrote."""
+def _carried(written: Mapping[int, int], period: Period, previous: Period) -> Mapping[int, int]:
+    """Return what is to be carried over, by the tree that was in force when that was written.
+
+    A period's start may have seen all of what was approved in its very second, or none, or what
+    came before it: what fits best is what it saw.
+    """
     by_start = (Q(key__startswith=f"{kind}:{period.pk}:") for kind in (Kind.GRANT, Kind.CARRY))
     mine = Entry.objects.filter(reduce(or_, by_start), period=period).order_by()
-    return mine.aggregate(first=Min("pk"))["first"]
+    first = mine.aggregate(pk=Min("pk"), at=Min("created_at"))
+    sets = ChangeSet.objects.filter(status=ChangeSet.Status.APPROVED, effective_at=period.starts_at)
+    later = sets.filter(decided_at__gte=first["at"] or period.starts_at)
+    unseen = list(later.order_by("decided_at", "pk").values_list("pk", flat=True))
+    return min(
+        (
+            carried(
+                period=period,
+                previous=previous,
+                until=first["pk"],
+                tree=Membership.load(without=unseen[seen:]),
+            )
+            for seen in range(len(unseen) + 1)
+        ),
+        key=lambda right: len(written.items() ^ right.items()),
+    )
 
 
 def granted_below_claims(period: Period, paths: dict[int, str]) -> Problems:

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -38,17 +38,18 @@ class Membership:
         self.moves = sorted({since for stays in moved.values() for since in stays.since[1:]})
 
     @classmethod
-    def load(cls) -> "Membership":
+    def load(cls, *, without: Collection[int] = ()) -> "Membership":
+        """Read who stood under whom; ``without``: as if change sets of these ids didn't hold."""
         parents = dict(Budget.objects.values_list("id", "parent_id"))
         named: dict[int, set[int]] = defaultdict(set)
         for budget_id, parent_id in (
-            _named().values_list("budget_id", "change_set__parent_id").distinct()
+            _named(without).values_list("budget_id", "change_set__parent_id").distinct()
         ):
             assert parent_id is not None
             named[budget_id].add(parent_id)
         parents |= {budget: next(iter(ids)) for budget, ids in named.items() if len(ids) == 1}
         moved = [budget for budget, ids in named.items() if len(ids) > 1]
-        return cls(parents, _stays(moved) if moved else {})
+        return cls(parents, _stays(moved, without) if moved else {})
 
     def with_moves(self, parents: Mapping[int, int], seconds: int) -> "Membership":
         """Return what it would be if budgets stood below other parents from an instant on."""
@@ -126,22 +127,21 @@ class Membership:
             node = self.parent(node, seconds)
 
 
-def _named() -> QuerySet[Share]:
-    return Share.objects.filter(
-        pool__isnull=True, change_set__status=ChangeSet.Status.APPROVED
-    ).order_by()
+def _named(without: Collection[int]) -> QuerySet[Share]:
+    approved = Share.objects.filter(pool__isnull=True, change_set__status=ChangeSet.Status.APPROVED)
+    return approved.exclude(change_set__in=without).order_by()
 
 
-def _stays(budget_ids: list[int]) -> dict[int, _Stays]:
+def _stays(budget_ids: list[int], without: Collection[int]) -> dict[int, _Stays]:
     # A set that was scheduled, and for which a later version stood in by then, never held.
     stood_in = ChangeSet.objects.filter(
         parent=OuterRef("change_set__parent"),
         status=ChangeSet.Status.APPROVED,
         version__gt=OuterRef("change_set__version"),
         effective_at__lte=OuterRef("change_set__effective_at"),
-    )
+    ).exclude(pk__in=without)
     rows = (
-        _named()
+        _named(without)
         .filter(~Exists(stood_in), budget_id__in=budget_ids)
         .order_by("change_set__effective_at", "change_set__version", "change_set_id")
         .values_list("budget_id", "change_set__parent_id", "change_set__effective_at")

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from allocator import turning
+from allocator import steering, turning
 from budgets import periods
 from budgets.models import WHOLE, Period
 from budgets.refusals import Refused
 from budgets.services import move_budget
-from ledger import services
+from ledger import reports, services
 from ledger.carry_over import capped, moved
 from ledger.membership import Membership
 from ledger.models import Entry
 from tests.factories import HOUR, T0, T1, make_period, make_pool, make_user
-from tests.ledger_world import CREDIT, give
+from tests.ledger_world import CREDIT, give, write_entry
 
 BORDER = T0 + 100 * HOUR
 
@@ -145,6 +145,53 @@ def test_savings_follow_a_budget_that_moves_between_two_periods(tree: Any, first
             "both": {"science": 37.5, "vision": 30},
         }[first]
     )
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "order", ["start, move", "move, start", "move, start, move", "start later"]
+)
+def test_books_are_sound_where_a_budget_moves_in_the_second_of_a_start(
+    tree: Any, order: str
+) -> None:
+    petrel, auk, vision = (
+        tree[f"orlo/{path}"] for path in ("science/petrel", "science/auk", "vision")
+    )
+    one = make_period("one", ends_at=BORDER)
+    give(petrel, 100, one)
+    give(auk, 40, one)
+    two = make_period(
+        "two", starts_at=BORDER, ends_at=T1, status="approved", capacity={make_pool(): 360_000},
+        carry_over_cap=25_000,
+    )  # fmt: skip
+    steps, moving = order.split(", "), [petrel, auk]
+    for step in steps:
+        if step == "move":
+            steering.move_budget(
+                budget=moving.pop(0), to=vision, share=0, author=make_user(), reason="x", now=BORDER
+            )
+        else:
+            services.start_period(period=two, at=BORDER)
+    if order == "start later":
+        steering.move_budget(
+            budget=petrel, to=vision, share=0, author=make_user(), reason="x",
+            now=BORDER + timedelta(seconds=1),
+        )  # fmt: skip
+    assert problems() == []
+    write_entry(
+        kind="carry", budget=vision, period=two, at=BORDER, amount_mgpus=7, author=make_user(),
+        key="forged", created_at=BORDER,
+    )  # fmt: skip
+    (wrong,) = problems()
+    assert wrong.startswith("orlo/vision, two: carried over ")
+
+
+def problems() -> list[str]:
+    return [
+        one.sentence
+        for one in reports.entry_problems(start=T0, end=T1)
+        if one.rule in ("carry", "grant", "granted", "transfer")
+    ]
 
 
 def test_an_organisation_that_overspent_carries_nothing_whatever_is_left_below() -> None:
