@@ -14,14 +14,17 @@ from budgets.models import Budget, Period
 from budgets.refusals import AMOUNT_MAX, CREDIT, credits
 from ledger.figures import Accounts, accounts
 from ledger.grants import (
-    CORRECTS,
+    GRANTS,
     KeyTaken,
     adjust,
+    checked_note,
     grant,
+    key_by_hand,
     open_period,
     refuse_a_fall_below_claims,
     refuse_a_sum_beyond,
     refuse_an_amount,
+    refuse_an_open_period,
 )
 from ledger.instants import LedgerError, whole
 from ledger.lock import lock_ledger
@@ -32,7 +35,6 @@ from ledger.models import Entry
 TYPED = re.compile(r"([+-]?)([0-9]{1,11})(?:\.([0-9]{1,7}))?")
 WRONG = "Give credits other than 0 as a decimal number, such as 250.5 or -12.25"
 
-GRANTS = "grant:by-hand:"
 # Other adjustments correct the charges of a run that ended earlier than was known.
 WRITTEN = Q(kind=Entry.Kind.GRANT, key__startswith=GRANTS) | Q(
     kind=Entry.Kind.ADJUST, author__isnull=False, run=None
@@ -101,6 +103,11 @@ def entries_by_hand(*budgets: Budget) -> QuerySet[Entry]:
     return Entry.objects.filter(pk__in=list(mine.order_by().values_list("pk", flat=True)))
 
 
+def note_by_hand(note: str, of: Period | None) -> str:
+    """Return a reason as it is written, after the closed period's name. Raises WrongNote."""
+    return checked_note(note, f"For {of.name}: " if of is not None else "")
+
+
 def preview_by_hand(
     *,
     kind: Kind,
@@ -144,7 +151,7 @@ def write_by_hand(
     _refuse_a_period(kind, of)
     if (known := _known(key)) is not None:
         if (known.key, known.budget_id, known.amount_mgpus) != (
-            _unique(kind, key, of),
+            key_by_hand(kind, key, of),
             budget.pk,
             amount_mgpus,
         ):
@@ -157,12 +164,11 @@ def write_by_hand(
             budget=budget, amount_mgpus=amount_mgpus, author=author, note=note, key=key, now=now
         )
     else:
-        about = f"For {of.name}: {note.strip()}" if of is not None and note.strip() else note
         made = adjust(
             budget=budget,
             amount_mgpus=amount_mgpus,
             author=author,
-            note=about,
+            note=note_by_hand(note, of),
             key=key,
             now=now,
             of=of,
@@ -173,6 +179,7 @@ def write_by_hand(
 def _refuse_a_period(kind: Kind, of: Period | None) -> None:
     if of is not None and kind != Kind.ADJUST:
         raise LedgerError("Only an adjustment is about a closed period: leave the period out.")
+    refuse_an_open_period(of)
 
 
 def _refuse(found: Accounts, kind: Kind, budget: Budget, amount: int, held: Standing) -> None:
@@ -226,15 +233,9 @@ def _effect(found: Accounts, kind: Kind, budget: Budget, amount: int) -> Effect:
     return Effect(tuple(changes), beyond > 0, beyond)
 
 
-def _unique(kind: Kind, key: str, of: Period | None) -> str:
-    if kind == Kind.GRANT:
-        return f"{GRANTS}{key}"
-    return f"adjust:{key}" if of is None else f"{CORRECTS}{of.pk}:{key}"
-
-
 def _known(key: str) -> Entry | None:
     """Return what a key has written, whatever it was and whichever period it was about."""
     closed = Period.objects.filter(status=Period.Status.CLOSED)
-    keys = [_unique(kind, key, None) for kind in Kind]
-    keys += [_unique(Kind.ADJUST, key, one) for one in closed]
+    keys = [key_by_hand(kind, key) for kind in Kind]
+    keys += [key_by_hand(Kind.ADJUST, key, one) for one in closed]
     return Entry.objects.filter(key__in=keys).first()

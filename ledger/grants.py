@@ -22,6 +22,7 @@ from ledger.membership import Membership
 from ledger.models import Entry
 
 NOTE_MAX, KEY_MAX = 300, 120
+GRANTS = "grant:by-hand:"
 CORRECTS = "adjust:of:"  # and the id of the closed period that an adjustment is about
 # Entries of 0, beside a transfer's: `grant:way:<key>:<source>:<target>`. What it wrote follows from
 # them, so that a half that is gone shows.
@@ -31,6 +32,10 @@ DECIDED = (Entry.Kind.GRANT, Entry.Kind.CARRY, Entry.Kind.TRANSFER, Entry.Kind.A
 
 class KeyTaken(LedgerError):
     """The key was given for another decision before; nothing is written."""
+
+
+class WrongNote(LedgerError):
+    """The reason is missing, or is too long as it would stand beside the entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,7 @@ def grant(
     """
     now = whole(now, "now")
     lock_ledger()
-    unique = f"grant:by-hand:{key}"
+    unique = key_by_hand(Entry.Kind.GRANT, key)
     if (known := _known([unique])) is not None:
         return _same(known, {budget.pk: amount_mgpus}, key)[0]
     period = open_period(now)
@@ -87,13 +92,19 @@ def adjust(
     """
     now = whole(now, "now")
     lock_ledger()
-    if of is not None and of.status != Period.Status.CLOSED:
-        raise LedgerError(f"{of.name} is not closed: correct it without naming it.")
-    unique = f"adjust:{key}" if of is None else f"{CORRECTS}{of.pk}:{key}"
+    refuse_an_open_period(of)
+    unique = key_by_hand(Entry.Kind.ADJUST, key, of)
     if (known := _known([unique])) is not None:
         return _same(known, {budget.pk: amount_mgpus}, key)[0]
     amounts = {budget.pk: amount_mgpus}
     return _write(Entry.Kind.ADJUST, open_period(now), amounts, [unique], author, note, now)[0]
+
+
+def key_by_hand(kind: str, key: str, of: Period | None = None) -> str:
+    """Return the unique key of what a grant or an adjustment writes for a caller's key."""
+    if kind == Entry.Kind.GRANT:
+        return f"{GRANTS}{key}"
+    return f"adjust:{key}" if of is None else f"{CORRECTS}{of.pk}:{key}"
 
 
 def corrected_period(key: str) -> int | None:
@@ -288,11 +299,24 @@ def refuse_a_sum_beyond(period: Period, amounts: Iterable[int]) -> None:
         )
 
 
-def _check(note: str, amounts: Iterable[int], keys: Iterable[str]) -> None:
+def refuse_an_open_period(of: Period | None) -> None:
+    """Raise LedgerError where a period that is corrected by name isn't closed."""
+    if of is not None and of.status != Period.Status.CLOSED:
+        raise LedgerError(f"{of.name} is not closed: correct it without naming it.")
+
+
+def checked_note(note: str, prefix: str = "") -> str:
+    """Return a reason as it stands beside an entry, after a prefix. Raises WrongNote."""
     if not note.strip():
-        raise LedgerError("Give a reason: it stands beside the entry for good.")
-    if len(note.strip()) > NOTE_MAX:
-        raise LedgerError(f"The reason is longer than {NOTE_MAX} characters: shorten it.")
+        raise WrongNote("Give a reason: it stands beside the entry for good.")
+    if len(whole_note := prefix + note.strip()) > NOTE_MAX:
+        after = f" with {prefix.strip()!r} before it" if prefix else ""
+        raise WrongNote(f"The reason is longer than {NOTE_MAX} characters{after}: shorten it.")
+    return whole_note
+
+
+def _check(note: str, amounts: Iterable[int], keys: Iterable[str]) -> None:
+    checked_note(note)
     for amount in amounts:
         refuse_an_amount(amount)
     _check_keys(keys)

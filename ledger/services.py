@@ -6,12 +6,13 @@ from ledger.by_hand import (
     Kind,
     Written,
     entries_by_hand,
+    note_by_hand,
     preview_by_hand,
     read_credits,
     write_by_hand,
 )
 from ledger.charges import close_timestep
-from ledger.grants import KeyTaken, Side, adjust, grant, preview_transfer, transfer
+from ledger.grants import KeyTaken, Side, WrongNote, adjust, grant, preview_transfer, transfer
 from ledger.holds import (
     HoldResult,
     Orphan,
@@ -58,6 +59,7 @@ __all__ = [
     "Segment",
     "Side",
     "Written",
+    "WrongNote",
     "adjust",
     "apply_change_set",
     "apply_due_change_sets",
@@ -72,6 +74,7 @@ __all__ = [
     "grant_request",
     "hold_amount",
     "hold_amounts",
+    "note_by_hand",
     "place_hold",
     "place_holds",
     "place_of_decision",

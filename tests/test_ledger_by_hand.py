@@ -172,6 +172,13 @@ def test_a_closed_period_is_corrected_in_the_open_one(api_of: Any, period: Perio
     assert admin.post(URL, body("adjust", -1, idempotency_key="a")).status_code == 409
     assert "is not closed" in admin.post(URL, body("adjust", -1, of=period.pk)).json()["detail"]
     assert "leave the period out" in admin.post(URL, body(of=closed.pk)).json()["detail"]
+    asked = {"kind": "adjust", "amount_mgpus": -CREDIT, "of": period.pk}
+    assert "is not closed" in admin.post(f"{URL}preview/", asked).json()["detail"]
+    long = admin.post(URL, body("adjust", -1, of=closed.pk, reason="x" * 291)).json()
+    assert [one["field"] for one in long["errors"]] == ["reason"]
+    assert "longer than 300 characters with 'For Past:' before it" in long["detail"]
+    just = body("adjust", -1, of=closed.pk, reason="x" * 290)
+    assert len(admin.post(URL, just).json()["reason"]) == 300
     assert "no such period" in admin.post(URL, body("adjust", -1, of=10**8)).json()["detail"]
 
 
@@ -276,6 +283,32 @@ def test_the_command_shows_and_then_writes_once(cast: Any) -> None:
     assert run_command(*args)[1].startswith("Written before: entry")
     assert Entry.objects.filter(key__startswith="grant:by-hand:").count() == 1
     assert run_command("by_hand", "adjust", PETREL, "-1.5", "--by", "admin", "--why", "x")[0] == 0
+
+
+OF = [
+    ("adjust", "Nothing", "There are 0 periods called 'Nothing'"),
+    ("adjust", "2026 Q4", "2026 Q4 is not closed"),
+    ("grant", "Past", "Only an adjustment is about a closed period"),
+    ("adjust", "Past", "longer than 300 characters with 'For Past:' before it"),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "sentence"), OF)
+def test_the_command_refuses_a_period_in_a_dry_run_as_it_would_then(
+    cast: Any, kind: str, name: str, sentence: str
+) -> None:
+    make.make_period(
+        name="Past",
+        status="closed",
+        starts_at=make.LONG_AGO.replace(year=1999),
+        ends_at=make.LONG_AGO,
+    )
+    why = "x" * 291 if "longer" in sentence else "x"
+    args = ("by_hand", kind, PETREL, "-1", "--by", "admin", "--why", why, "--of", name)
+    for dry in ((), ("--dry-run",)):
+        status, text = run_command(*args, *dry)
+        assert (status, sentence in text) == (2, True), dry
+    assert not Entry.objects.filter(author__username="admin").exists()
 
 
 @pytest.mark.parametrize(

@@ -283,7 +283,18 @@ def test_a_closed_period_is_corrected_by_name(cast: Any, world: World) -> None:
     wrong = admin.post(URL, typed(of=str(closed.pk), key="f" * 32))
     assert wrong.status_code == 422
     assert text_of(wrong).count("leave the period out") == 1
+    for do in ("write", "preview"):
+        long = admin.post(URL, given | {"reason": "x" * 291, "key": "e" * 32, "do": do})
+        assert long.status_code == 422
+        assert long.context["form"].errors == {
+            "reason": [
+                "The reason is longer than 300 characters with 'For Past:' before it: shorten it."
+            ]
+        }
     assert len(written()) == 1
+    given |= {"reason": "x" * 290, "key": "e" * 32}
+    assert admin.post(URL, given).status_code == 302
+    assert len(Entry.objects.filter(kind="adjust").latest("pk").note) == 300
 
 
 BAD: list[tuple[dict[str, str], str]] = [

@@ -17,7 +17,7 @@ from config.fields import Instant, Strict, Text
 from config.problems import Conflict
 from ledger.grants import NOTE_MAX
 from ledger.models import Entry
-from ledger.services import KeyTaken, LedgerError
+from ledger.services import KeyTaken, LedgerError, WrongNote
 
 KEY_HEADER = OpenApiParameter("Idempotency-Key", str, OpenApiParameter.HEADER)
 FIELDS = ("id", "budget", "period", "at", "amount_mgpus", "author", "reason")
@@ -81,5 +81,7 @@ def refused() -> Iterator[None]:
         yield
     except KeyTaken as error:
         raise Conflict(str(error)) from error
+    except WrongNote as error:
+        raise ValidationError({"reason": [str(error)]}) from error
     except LedgerError as error:
         raise ValidationError({"amount_mgpus": [str(error)]}) from error

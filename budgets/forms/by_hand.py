@@ -13,7 +13,7 @@ from budgets.forms.fields import cost_of_gpu_hours
 from budgets.models import Period
 from budgets.refusals import credits
 from ledger import services as ledger
-from ledger.services import Kind, LedgerError
+from ledger.services import Kind, LedgerError, WrongNote
 
 KINDS = (
     (Kind.GRANT, gettext_lazy("Grant credits")),
@@ -49,6 +49,16 @@ class ByHandForm(AmountForm):
         names = [(pk, one.name) for pk, one in self.periods.items()]
         self.choose("of", [("", _("the running one")), *names])
         self.fields["reason"].error_messages["required"] = _("Say why: it stands there for good.")
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean()
+        if cleaned.get("reason"):
+            try:
+                of = self.period if self.chosen == Kind.ADJUST else None
+                ledger.note_by_hand(cleaned["reason"], of)
+            except WrongNote as error:
+                self.add_error("reason", str(error))
+        return cleaned
 
     def cost(self, text: str, unit: str) -> int:
         text = text.replace(MINUS, "-")

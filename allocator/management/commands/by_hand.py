@@ -54,6 +54,7 @@ class Command(OneLineCommand):
         budget, amount = _budget(author, options["budget"]), ledger.read_credits(options["credits"])
         of = _period(options["of"])
         if options["dry_run"]:
+            ledger.note_by_hand(options["why"], of)
             effect = ledger.preview_by_hand(
                 kind=kind,
                 budget=budget,
