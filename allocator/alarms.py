@@ -1,12 +1,16 @@
 """Alarms: something is wrong and somebody must act. One open alarm per kind."""
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
 
 from allocator.models import Alarm
 
+logger = logging.getLogger(__name__)
+
+TEXT_MAX = 300
 UNREACHABLE = "unreachable:"  # and the cluster's slug
 # Kinds of the open alarms, where they were read once for a whole cycle.
 _known: ContextVar[set[str] | None] = ContextVar("open_alarms", default=None)
@@ -33,10 +37,31 @@ def raise_alarm(*, kind: str, text: str, at: datetime, **data: object) -> Alarm:
         known.add(kind)
     alarm = Alarm.objects.filter(kind=kind, cleared_at=None).first()
     if alarm is None:
-        return Alarm.objects.create(kind=kind, text=text[:300], raised_at=at, data=data)
-    alarm.text, alarm.data = text[:300], data
+        return Alarm.objects.create(kind=kind, text=text[:TEXT_MAX], raised_at=at, data=data)
+    alarm.text, alarm.data = text[:TEXT_MAX], data
     alarm.save(update_fields=["text", "data"])
     return alarm
+
+
+def raise_for_each(*, kind: str, problems: Sequence[str], at: datetime) -> Alarm:
+    """Open one alarm for several sentences; the log has each, also those it has no room for."""
+    for problem in problems:
+        logger.warning("%s: %s", kind, problem)
+    return raise_alarm(kind=kind, text=summary(problems), at=at)
+
+
+def summary(problems: Sequence[str]) -> str:
+    """Return as many sentences as there is room for, and how many more there are."""
+    text = " ".join(problems)
+    shown = len(problems)
+    while len(text) > TEXT_MAX and shown:
+        shown -= 1
+        tail = f"And {len(problems) - shown} more: the log names each."
+        text = " ".join([*problems[:shown], tail])
+    if shown or not problems:
+        return text
+    more = f" And {len(problems) - 1} more: the log names each." if problems[1:] else ""
+    return f"{problems[0][: TEXT_MAX - len(more) - 1]}…{more}"
 
 
 def clear(*, kind: str, at: datetime) -> None:

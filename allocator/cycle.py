@@ -157,7 +157,7 @@ def _grant_what_takes_effect(at: datetime) -> None:
     try:
         ledger.apply_due_change_sets(now=at)
     except Stuck as error:
-        alarms.raise_alarm(kind="grants", text=str(error), at=at)
+        alarms.raise_for_each(kind="grants", problems=error.problems, at=at)
     else:
         alarms.clear(kind="grants", at=at)
 

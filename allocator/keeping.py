@@ -40,7 +40,7 @@ def _each(kind: str, at: datetime, *acts: tuple[str, Callable[[], Any]]) -> list
     tries = Tries()
     done = [tries.go(what, act) for what, act in acts]
     if tries.problems:
-        alarms.raise_alarm(kind=kind, text=" ".join(tries.problems), at=at)
+        alarms.raise_for_each(kind=kind, problems=tries.problems, at=at)
     else:
         alarms.clear(kind=kind, at=at)
     return done

@@ -71,7 +71,7 @@ def _each(
 ) -> None:
     problems = [text for period in periods if (text := _problem(period, turn, kind, at))]
     if problems:
-        alarms.raise_alarm(kind=kind, text=" ".join(problems), at=at)
+        alarms.raise_for_each(kind=kind, problems=problems, at=at)
     else:
         alarms.clear(kind=kind, at=at)
 

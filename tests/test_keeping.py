@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.core.mail import EmailMessage
 
-from allocator import keeping, requests
+from allocator import alarms, keeping, requests
 from allocator.cycle import _grant_what_takes_effect
 from allocator.models import Alarm
 from budgets import notices
@@ -78,6 +78,37 @@ def test_a_request_that_cannot_end_is_an_alarm_and_the_others_end(
     keeping.keep_requests(at=T0 + DAY + HOUR)
     first.refresh_from_db()
     assert (first.ended_at, alarm(keeping.REQUESTS)) == (T0 + DAY + HOUR, None)
+
+
+def test_of_many_that_are_stuck_each_is_in_the_log_and_the_alarm_says_how_many(
+    monkeypatch, caplog
+) -> None:
+    problems = [f"Request {number} can't end: {'no' * 40}." for number in range(1, 8)]
+
+    def fail(now: datetime) -> None:
+        raise Stuck([], problems)
+
+    monkeypatch.setattr(keeping, "end_due", fail)
+    keeping.keep_requests(at=T0)
+    assert alarm(keeping.REQUESTS) == f"{problems[0]} {problems[1]} And 5 more: the log names each."
+    assert [record.getMessage() for record in caplog.records] == [
+        f"requests: {problem}" for problem in problems
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "said"),
+    [
+        ([300], "0" * 300),
+        ([301], "0" * 299 + "…"),
+        ([150, 149], "0" * 150 + " " + "1" * 149),
+        ([150, 150], "0" * 150 + " And 1 more: the log names each."),
+        ([400, 9, 9], "0" * 267 + "… And 2 more: the log names each."),
+    ],
+)
+def test_what_an_alarm_has_room_for(lengths: list[int], said: str) -> None:
+    assert alarms.summary([str(n) * length for n, length in enumerate(lengths)]) == said
+    assert len(said) <= alarms.TEXT_MAX
 
 
 def test_what_is_stuck_says_what_was_done(given, monkeypatch) -> None:
