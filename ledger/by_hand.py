@@ -26,8 +26,9 @@ from ledger.grants import (
     refuse_an_amount,
     refuse_an_open_period,
 )
-from ledger.instants import LedgerError, whole
+from ledger.instants import LedgerError, to_seconds, whole
 from ledger.lock import lock_ledger
+from ledger.membership import Membership
 from ledger.models import Entry
 
 # Seven decimals hold every amount that is a whole number of milli-GPU-seconds and ends: a credit
@@ -94,7 +95,38 @@ def read_credits(text: str) -> int:
     return -amount if sign == "-" else amount
 
 
-def entries_by_hand(*budgets: Budget) -> QuerySet[Entry]:
+@dataclass(frozen=True, slots=True)
+class ByHand:
+    """What somebody granted to a budget, or adjusted in it, by hand, in milli-GPU-seconds."""
+
+    at: datetime
+    kind: str
+    budget: str  # its path of today
+    amount_mgpus: int
+    author: str
+    reason: str
+
+
+def by_hand_between(
+    *, budget: Budget, start: datetime, end: datetime, tree: Membership
+) -> tuple[ByHand, ...]:
+    """Return what was written by hand in [start, end) to what stood below a budget then, in order.
+
+    The adjustments of a report's interval are part of its corrections; the others are refunds.
+    """
+    ever = set().union(*(ids for *_, ids in tree.below(budget.pk, *map(to_seconds, (start, end)))))
+    rows = entries_by_hand(*ever).filter(at__gte=start, at__lt=end).order_by("at", "pk")
+    return tuple(
+        ByHand(
+            *(entry.at, entry.kind, entry.budget.path, entry.amount_mgpus),
+            *(entry.author.username if entry.author else "", entry.note),
+        )
+        for entry in rows.select_related("budget", "author")
+        if budget.pk in tree.chain(entry.budget_id, to_seconds(entry.at))
+    )
+
+
+def entries_by_hand(*budgets: Budget | int) -> QuerySet[Entry]:
     """Return what people granted to budgets and adjusted in them by hand."""
     # By the index of a period's sums, and unordered: a budget has thousands of charges to each.
     periods = list(Period.objects.values_list("pk", flat=True))

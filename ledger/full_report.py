@@ -9,6 +9,7 @@ from budgets.access import EVERYTHING, Standing
 from budgets.models import Budget
 from ledger.burn import DayBurn, burn_by_day
 from ledger.burn_report import BurnReport, Delivered, burn_report
+from ledger.by_hand import ByHand, by_hand_between
 from ledger.instants import LedgerError
 from ledger.membership import Membership
 from ledger.spenders import Spenders, spenders
@@ -41,6 +42,7 @@ class FullReport:
     zone: str
     days: tuple[DayBurn, ...]
     spenders: Spenders
+    by_hand: tuple[ByHand, ...]
 
 
 def full_report(asked: Asked, *, delivered: Mapping[int, Delivered] | None = None) -> FullReport:
@@ -68,6 +70,10 @@ def full_report(asked: Asked, *, delivered: Mapping[int, Delivered] | None = Non
         zone=str(zone),
         days=tuple(burn_by_day(budget=budget, start=start, end=end, zone=zone, tree=tree)),
         spenders=_jobs_for(asked.held, spent),
+        by_hand=tuple(
+            replace(one, budget=asked.held.named(one.budget))
+            for one in by_hand_between(budget=budget, start=start, end=end, tree=tree)
+        ),
     )
 
 

@@ -84,6 +84,7 @@ def test_the_page_says_what_the_report_says(cast, world):
     assert "charged up to 1 Oct 2026 03:00" in page
     assert "train" in page
     assert "=sweep" in page
+    assert "1 Oct 2026 02:11 orlo settled ±0.00 meta miscounted" in page
 
 
 def test_the_forecast_is_told_once_there_is_one(cast, tree, monkeypatch):

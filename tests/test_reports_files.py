@@ -15,16 +15,18 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from allocator.delivery import Delivered
-from ledger import reports
+from ledger import reports, services
+from ledger.by_hand import by_hand_between
 from ledger.exports.files import KINDS, burn_file
 from ledger.exports.sections import shown
 from ledger.instants import from_seconds, to_seconds
+from ledger.membership import Membership
 from tests.burn_world import END, odd_ledger
-from tests.factories import T0, make_shares
+from tests.factories import T0, make_shares, make_user
 from tests.ledger_world import close
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once]
-MINUTE = timedelta(minutes=1)
+MINUTE, SECOND = timedelta(minutes=1), timedelta(seconds=1)
 BURNED = [name for name in reports.ADDITIVE if name.startswith(("b", "p", "r", "u", "corr"))]
 NS = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
 
@@ -136,7 +138,7 @@ def test_csv_json_and_workbook_hold_the_same_integers(tree, by) -> None:
 def test_a_workbook_s_cells_are_numbers_dates_and_words(tree) -> None:
     odd_ledger(tree)
     books = sheets(file_of(tree, "xlsx"))
-    assert list(books) == ["Summary", "Budgets", "Days", "Jobs", "People", "About"]
+    assert list(books) == ["Summary", "Budgets", "Days", "Jobs", "People", "By hand", "About"]
     total = books["Summary"][-1]
     whole = reports.burn_report(budget=tree["orlo"], start=T0, end=END, now=END).total
     assert total["A"] == "total"
@@ -150,6 +152,30 @@ def test_a_workbook_s_cells_are_numbers_dates_and_words(tree) -> None:
     about = {row["A"]: row["B"] for row in books["About"][1:]}
     assert about["charged up to"] == "2026-10-01T03:00:00Z"
     assert about["as of"] == "2026-10-01T03:00:00Z"
+
+
+def test_what_was_written_by_hand_stands_with_its_reason(tree) -> None:
+    period, petrel = odd_ledger(tree), tree["orlo/science/petrel"]
+    services.grant(
+        budget=petrel, amount_mgpus=5, author=make_user("=root"), note="=1+1 more", key="g",
+        now=END - SECOND,
+    )  # fmt: skip
+    services.grant(
+        budget=petrel, amount_mgpus=7, author=make_user(), note="too late", key="h", now=END
+    )
+    answer = json.loads(file_of(tree, "json"))
+    assert [row["reason"] for row in answer["by_hand"]] == ["miscounted", "=1+1 more"]
+    first, second = answer["by_hand"]
+    assert first == {
+        "at": "2026-10-01T02:11:00Z", "kind": "adjust", "budget": "orlo", "amount_mgpus": -17,
+        "author": "meta", "reason": "miscounted",
+    }  # fmt: skip
+    assert (second["kind"], second["budget"], second["amount_mgpus"]) == ("grant", petrel.path, 5)
+    sheet = sheets(file_of(tree, "xlsx"))["By hand"]
+    assert [sheet[2][c] for c in "DEF"] == [5, "'=root", "'=1+1 more"]
+    below = by_hand_between(budget=petrel, start=T0, end=END, tree=Membership.load())
+    assert [one.amount_mgpus for one in below] == [5]
+    assert period.name == answer["period"]
 
 
 def test_the_checksum_is_that_of_the_csv_file(tree) -> None:

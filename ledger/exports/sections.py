@@ -10,6 +10,7 @@ from typing import Any
 
 from ledger.burn import DayBurn
 from ledger.burn_report import BurnRow
+from ledger.by_hand import ByHand
 from ledger.full_report import FullReport
 from ledger.instants import iso
 from ledger.spenders import JobSpent, PersonSpent
@@ -29,7 +30,8 @@ class Section:
 
 
 def sections(full: FullReport) -> list[Section]:
-    return [_budgets(full), _days(full), _jobs(full), _people(full), _about(full)]
+    parts = (_budgets, _days, _jobs, _people, _by_hand, _about)
+    return [part(full) for part in parts]
 
 
 def burn_csv(full: FullReport) -> str:
@@ -60,6 +62,7 @@ def as_json(full: FullReport) -> dict[str, Any]:
         "other_jobs": _others(spent.other_jobs, spent.job_count - len(spent.jobs)),
         "people": [asdict(person) for person in spent.people],
         "other_people": _others(spent.other_people, spent.person_count - len(spent.people)),
+        "by_hand": [asdict(one) | {"at": iso(one.at)} for one in full.by_hand],
         "checksum": checksum(full),
     }
 
@@ -111,6 +114,12 @@ def _people(full: FullReport) -> Section:
     rows = [_cells(person, columns) for person in spent.people]
     jobs = spent.job_count - sum(person.jobs for person in spent.people)
     return Section("People", columns, (*rows, ("", "all others", jobs, *spent.other_people)))
+
+
+def _by_hand(full: FullReport) -> Section:
+    columns = _names(ByHand, "at")
+    rows = ((iso(one.at), *_cells(one, columns)) for one in full.by_hand)
+    return Section("By hand", ("at", *columns), tuple(rows))
 
 
 def _about(full: FullReport) -> Section:
