@@ -18,12 +18,16 @@ def insert(
     """Insert rows of values that drivers know, in the order of ``columns``.
 
     ``then`` follows the values: what to do where a key is there already. In one transaction or
-    not at all is the caller's to see to. PostgreSQL takes each column as one array: with a place
-    for every value, its driver spends longer on reading the statement than the server on the rows.
+    not at all is the caller's to see to. PostgreSQL takes a stream of rows, or, where something
+    follows, each column as one array: with a place for every value, its driver spends longer on
+    reading the statement than the server on the rows.
     """
     if not rows:
         return
     arrays = connection.vendor == "postgresql"
+    if arrays and not then:
+        _copy(model, columns, rows)
+        return
     head, places = _statement(model, columns, arrays)
     with connection.cursor() as cursor:
         if arrays:
@@ -33,6 +37,19 @@ def insert(
         for some in _batched(rows):
             given = ", ".join([f"({places})"] * len(some))
             cursor.execute(f"{head} VALUES {given} {then}", list(chain.from_iterable(some)))
+
+
+def _copy(model: type[models.Model], columns: tuple[str, ...], rows: Rows) -> None:
+    quote = connection.ops.quote_name
+    names = ", ".join(map(quote, columns))
+    statement = f"COPY {quote(model._meta.db_table)} ({names}) FROM STDIN"
+    with (
+        connection.cursor() as cursor,
+        connection.wrap_database_errors,
+        cursor.copy(statement) as to,
+    ):
+        for row in rows:
+            to.write_row(row)
 
 
 @cache
