@@ -1,8 +1,11 @@
 """What a project has free that was divided into others after a checkpoint was announced."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from typing import TypeVar
 
 from ledger.figures import Accounts
+
+T = TypeVar("T")
 
 
 def sources(found: Accounts, budget_id: int, *, others: Collection[int]) -> list[tuple[int, int]]:
@@ -20,6 +23,16 @@ def sources(found: Accounts, budget_id: int, *, others: Collection[int]) -> list
             left |= {pk: left[pk] - amount for pk in way}
             taken.append((node, amount))
     return taken
+
+
+def first_of(free: Iterable[tuple[T, int]], amount: int) -> list[tuple[T, int]]:
+    """Return how much of an amount comes out of each, in order. Pure."""
+    parts, left = [], amount
+    for one, most in free:
+        if part := min(most, left):
+            parts.append((one, part))
+        left -= part
+    return parts
 
 
 def _below(

@@ -174,7 +174,8 @@ def _tell_returned(checkpoint: Checkpoint, back: Sequence[Loss], now: datetime) 
             f"{total} credits of the reserve of {parent.path} were given back at the checkpoint of "
             f"{when(checkpoint)}: {each}."
         )
-        key = f"returned:{checkpoint.pk}:below:{parent.pk}"
+        # Others below it may be given back theirs later, and are told of then.
+        key = f"returned:{checkpoint.pk}:below:{parent.pk}:{below[0].budget.pk}"
         _tell_managers(parent, Notice.Kind.TAKEN, text, key, checkpoint, now)
 
 

@@ -11,6 +11,7 @@ from budgets import periods, shares
 from budgets.models import Budget, Checkpoint, CheckpointResult
 from budgets.one_by_one import Stuck, Tries
 from ledger.awards import KEY, MARK
+from ledger.divided import first_of, sources
 from ledger.figures import GRANTED, accounts
 from ledger.grants import transfer
 from ledger.instants import LedgerError
@@ -26,7 +27,7 @@ def take_rests(*, now: datetime) -> int:
     it. Until the next checkpoint of the period, which looks at all of it anew. What a budget was
     given since is left alone. Raises Stuck, once all others are done, where one can't be.
     """
-    newest = _newest(now)
+    newest = newest_done(now)
     if newest is None or not _short(newest).exists():
         return 0
     count, problems = _take(now)
@@ -39,40 +40,50 @@ def take_rests(*, now: datetime) -> int:
 def _take(now: datetime) -> tuple[int, list[str]]:
     """Take what is free; return of how many budgets, and what could not be taken."""
     lock_ledger()
-    if (checkpoint := _newest(now)) is None:
+    if (checkpoint := newest_done(now)) is None:
         return 0, []
     rows, tree = list(_short(checkpoint)), shares.tree(at=now)
+    looked_at = set(checkpoint.results.values_list("budget_id", flat=True))
     found = accounts(period=checkpoint.period, at=now)
     earlier, gained = _earlier(checkpoint, rows), _gained(checkpoint, rows)
     tries, count = Tries(LedgerError), 0
     for row in rows:
         number, taken = earlier.get(row.budget_id, (0, 0))
-        free = found.own(row.budget_id) - max(0, gained.get(row.budget_id, 0))
-        amount = min(row.due_mgpus - row.taken_mgpus - taken, free)
+        free = [one for one in sources(found, row.budget_id, others=looked_at) if one[0] in tree]
+        most = sum(amount for _, amount in free) - max(0, gained.get(row.budget_id, 0))
+        amount = min(row.due_mgpus - row.taken_mgpus - taken, most)
         node = tree.get(row.budget_id)
-        if amount <= 0 or node is None or not node.is_leaf or node.parent_id is None:
+        if amount <= 0 or node is None or node.parent_id is None:
             continue
         parent = tree[node.parent_id].budget
         what = f"What {row.budget.path} is due to {parent.path} stays"
-        took = partial(_take_rest, checkpoint, row.budget, parent, amount, number + 1, now)
+        parts = [(tree[pk].budget, part) for pk, part in first_of(free, amount)]
+        took = partial(_take_rest, checkpoint, row.budget, parent, parts, number + 1, now)
         count += tries.go(what, took) is not None
     return count, tries.problems
 
 
 @transaction.atomic
 def _take_rest(
-    checkpoint: Checkpoint, budget: Budget, parent: Budget, amount: int, number: int, now: datetime
+    checkpoint: Checkpoint,
+    budget: Budget,
+    parent: Budget,
+    parts: Sequence[tuple[Budget, int]],
+    number: int,
+    now: datetime,
 ) -> int:
     key = f"{KEY}:{checkpoint.pk}:{budget.pk}:rest:{number}"
-    transfer(
-        source=budget,
-        target=parent,
-        amount_mgpus=amount,
-        author=checkpoint.author,
-        note=rest_note(checkpoint),
-        key=key,
-        now=now,
-    )
+    for source, part in parts:
+        transfer(
+            source=source,
+            target=parent,
+            amount_mgpus=part,
+            author=checkpoint.author,
+            note=rest_note(checkpoint),
+            key=key if source == budget else f"{key}:from:{source.pk}",
+            now=now,
+        )
+    amount = sum(part for _, part in parts)
     tell_rest(
         checkpoint=checkpoint,
         budget=budget,
@@ -90,7 +101,7 @@ def taken_since(checkpoint: Checkpoint) -> Mapping[int, int]:
     return {pk: total for pk, (_, total) in _earlier(checkpoint, rows).items()}
 
 
-def _newest(now: datetime) -> Checkpoint | None:
+def newest_done(now: datetime) -> Checkpoint | None:
     """Return the checkpoint of the running period that was carried out last."""
     period = periods.active(now)
     if period is None:

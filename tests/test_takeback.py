@@ -619,6 +619,35 @@ def test_no_more_than_was_due_is_taken_in_all(petrel, period) -> None:
         assert granted(petrel, period, made.at + days * DAY) == 20_000
 
 
+def test_who_divides_a_project_afterwards_keeps_nothing_of_what_comes_free(
+    petrel, science, period, short
+) -> None:
+    now = short.at + DAY
+    inner = make_budget("inner", parent=petrel)
+    make_shares(petrel, {inner: 100_000}, at=now)
+    services.grant(
+        budget=inner, amount_mgpus=33_000 * CREDIT, author=someone(), note="all but 7,000 of its",
+        key="inner", now=now,
+    )  # fmt: skip
+    cancel(13_000, now + HOUR)
+    for hours in (1, 2):
+        take_due(now=now + hours * HOUR)
+        later = now + hours * HOUR
+        assert [granted(one, period, later) for one in (petrel, inner)] == [27_000, 27_000]
+        assert reserve(science, period, later) == 73_000
+    short.refresh_from_db()
+    assert taken_since(short) == {petrel.pk: 13_000 * CREDIT}
+    start = f"transfer:takeback:{short.pk}:{petrel.pk}:rest:1"
+    assert {key: amount for key, amount in transfers() if ":rest:" in key} == {
+        f"{start}:{petrel.pk}": -7_000 * CREDIT,
+        f"{start}:from:{inner.pk}:{inner.pk}": -6_000 * CREDIT,
+        f"{start}:from:{inner.pk}:{petrel.pk}": -6_000 * CREDIT,
+    }
+    cancel(17_000, now + 3 * HOUR)
+    take_due(now=now + 4 * HOUR)
+    assert taken_since(short) == {petrel.pk: 30_000 * CREDIT}
+
+
 def test_the_next_checkpoint_counts_it_and_ends_it(petrel, period, short) -> None:
     """What the second finds due stands for what the first was short of."""
     second = make_checkpoint(period, short.at + 10 * DAY, [(1, 1)])
@@ -727,6 +756,80 @@ def test_a_budget_of_which_nothing_can_be_moved_holds_up_no_other(
     assert Notice.objects.filter(key__startswith=f"checkpoint:{later.pk}:").exists()
     keeping.keep_checkpoints(at=first.at + DAY)
     assert (alarm(), granted(petrel, period, first.at + DAY)) == (None, 75)
+
+
+def test_what_cannot_be_given_back_is_tried_again_until_it_is(
+    tree, petrel, science, period, monkeypatch
+) -> None:
+    auk = tree["orlo/science/auk"]
+    make_role(lead := make_user("lead"), petrel, "manager")
+    make_role(manager := make_user("manager"), science, "manager")
+    give(auk, 100, period)
+    first, second = (make_checkpoint(period, T0 + n * QUARTER, **AGES) for n in (1, 2))
+    use(petrel, 10_000, T0 + DAY)
+    carry_out(first)
+    use(petrel, 40_000, first.at + DAY)
+    use(auk, 50, first.at + DAY)
+    charged_until(second.at)
+    real = takeback.transfer
+
+    def bad(**named: Any) -> Any:
+        if named["target"] == petrel:
+            raise LedgerError("no.")
+        return real(**named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(takeback, "transfer", bad)
+        for hours in (1, 2):
+            keeping.keep_checkpoints(at=second.at + hours * HOUR)
+            stays = "What orlo/science/petrel is to get back from orlo/science stays there: no."
+            assert str(alarm()).endswith(stays)
+    second.refresh_from_db()
+    assert second.done_at == second.at + HOUR
+    assert granted(petrel, period, second.at + 2 * HOUR) == 85_000
+    assert dict(second.results.values_list("budget__slug", "returned_mgpus")) == {
+        "auk": 25 * CREDIT,
+        "tern": 0,
+    }
+    for hours in (3, 4):
+        keeping.keep_checkpoints(at=second.at + hours * HOUR)
+        assert (alarm(), granted(petrel, period, second.at + hours * HOUR)) == (None, 100_000)
+    assert second.results.get(budget=petrel).returned_mgpus == 15_000 * CREDIT
+    key = f"transfer:takeback:{second.pk}:{petrel.pk}:{petrel.pk}"
+    assert Entry.objects.get(key=key).amount_mgpus == 15_000 * CREDIT
+    told = [Notice.objects.filter(user=user).latest("pk").text for user in (lead, manager)]
+    assert "got back 15,000.00 credits" in told[0]
+    assert told[1].endswith("petrel 15,000.00.")
+    problems = reports.entry_problems(start=T0, end=second.at)
+    assert {one.rule for one in problems} <= {"gap"}
+
+
+def test_what_goes_back_waits_for_what_is_to_be_taken_for_it(
+    tree, petrel, science, period, monkeypatch
+) -> None:
+    """All in the reserve was given to auk, whose take-back is stuck: petrel's is out of that."""
+    auk = tree["orlo/science/auk"]
+    give(auk, 100, period)
+    first, second = (make_checkpoint(period, T0 + n * QUARTER, **AGES) for n in (1, 2))
+    use(petrel, 10_000, T0 + DAY)
+    carry_out(first)
+    services.transfer(
+        source=science, target=auk, amount_mgpus=15_025 * CREDIT, author=someone(), note="n",
+        key="auk", now=first.at + HOUR,
+    )  # fmt: skip
+    use(petrel, 40_000, first.at + DAY)
+    charged_until(second.at)
+    bad = failing(takeback.transfer, auk, LedgerError("no."))
+    with monkeypatch.context() as patch:
+        patch.setattr(takeback, "transfer", bad)
+        patch.setattr(takeback_rests, "transfer", bad)
+        keeping.keep_checkpoints(at=second.at + HOUR)
+    assert not second.results.filter(budget=petrel).exists()
+    due = second.results.get(budget=auk).due_mgpus
+    assert 0 < due < 15_000 * CREDIT
+    keeping.keep_checkpoints(at=second.at + 2 * HOUR)
+    assert alarm() is None
+    assert second.results.get(budget=petrel).returned_mgpus == due
 
 
 def test_a_checkpoint_that_fails_keeps_the_period_in_order_and_nothing_else_waiting(
