@@ -65,3 +65,27 @@ def instant(text: str, name: str, zone: ZoneInfo) -> datetime:
     if at.year not in YEARS:
         raise LedgerError(f"{name}: {text!r} is no year of ours: give one from 1970 to 2199.")
     return at
+
+
+def on_clocks(at: datetime, name: str, zone: ZoneInfo) -> datetime:
+    """Return the instant at which a zone's clocks show a time. Raises LedgerError for none or two.
+
+    Clocks that go forward leave an hour out, those that go back show one twice.
+    """
+    try:
+        first, second = (at.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
+        shows = first.astimezone(zone).replace(tzinfo=None) == at
+    except OverflowError:
+        raise LedgerError(f"{name}: {at.isoformat()} is no time of ours: give another.") from None
+    where = f"{name}: {at:%Y-%m-%d %H:%M:%S}"
+    if not shows:
+        raise LedgerError(
+            f"{where} is left out in {zone.key}, whose clocks go forward then: give an earlier or "
+            "a later time."
+        )
+    if first != second:
+        raise LedgerError(
+            f"{where} comes twice in {zone.key}, whose clocks go back then: choose the time zone "
+            f"UTC, and {iso(first)} or {iso(second)}."
+        )
+    return first

@@ -1,8 +1,9 @@
 """The page of two instants: what is different, the sets between, and who may see which of it."""
 
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -209,6 +210,12 @@ WRONG = [
     ("?to=2026-10-01T00:00:00.5Z", "second"),
     ("?from=0001-01-01T00:00", "from"),
     ("?zone=Mars/Olympus", "is no time zone"),
+    (
+        "?from=2026-03-29T02:30&zone=Europe/Zurich",
+        "from: 2026-03-29 02:30:00 is left out in Europe/Zurich, whose clocks go forward then: "
+        "give an earlier or a later time.",
+    ),
+    ("?to=9999-12-31T23:59&zone=America/New_York", "to: 9999-12-31T23:59:00 is no time of ours"),
 ]
 
 
@@ -220,6 +227,82 @@ def test_what_is_asked_wrongly_is_said_above_the_default(
     assert answer.status_code == 400
     assert says in text_of(answer)
     assert instants(answer)[1] == NOW.isoformat()
+
+
+TWICE = [  # the last Sunday of October 2026 in Zurich: 02:30 is 00:30 and 01:30 UTC
+    "2026-10-25T00:30:00Z",
+    "2026-10-25T01:30:00Z",
+]
+
+
+def sent(page: Any, **typed: str) -> str:
+    """Return what the form of a page asks, as a browser sends it: no seconds where they are 0."""
+    fields = re.findall(
+        r'name="(from|to|from_at|to_at|zone)" value="([^"]+)"', page.content.decode()
+    )
+    assert len(fields) == 5
+    asked = dict(fields) | typed
+    return "?" + urlencode({name: re.sub(r"(T..:..):00$", r"\1", v) for name, v in asked.items()})
+
+
+@pytest.mark.parametrize("start", TWICE)
+def test_an_instant_of_an_hour_that_comes_twice_survives_the_form(
+    cast: Any, year: Any, monkeypatch: pytest.MonkeyPatch, start: str
+) -> None:
+    at(monkeypatch, NOW + 20 * DAY)
+    admin = cast["admin"]
+    page = shown(admin, query=f"?from={start}&to=2026-10-25T02:00:00Z&zone=Europe/Zurich")
+    assert 'name="from" value="2026-10-25T02:30:00"' in page.content.decode()
+    again = shown(admin, query=sent(page))
+    assert instants(again) == instants(page)
+    assert instants(again)[0] == start.replace("Z", "+00:00")
+    # What is typed holds, and a time that stays is one of the zone that is chosen.
+    typed = shown(admin, query=sent(page, **{"from": "2026-10-24T02:30"}))
+    assert instants(typed)[0] == "2026-10-24T00:30:00+00:00"
+    elsewhere = shown(admin, query=sent(page, zone="Asia/Tokyo"))
+    assert instants(elsewhere)[0] == "2026-10-24T17:30:00+00:00"
+
+
+def test_the_last_change_in_such_an_hour_is_asked_about_again_by_the_form(
+    cast: Any, tree: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = datetime.fromisoformat(TWICE[1])
+    at(monkeypatch, late + 10 * DAY)
+    services.set_shares(
+        parent=tree[SCIENCE], shares={tree[PETREL]: 1, tree[AUK]: 2}, base_version=1,
+        **why(0, "less") | {"now": late},
+    )  # fmt: skip
+    (last, *_) = shown(cast["admin"], query="?zone=Europe/Zurich").context["page"].presets
+    page = shown(cast["admin"], query=sent(shown(cast["admin"], query=f"?{last.query}")))
+    assert instants(page) == ((late - timedelta(seconds=1)).isoformat(), late.isoformat())
+    assert "2 budgets are different" in text_of(page)
+
+
+@pytest.mark.parametrize(
+    ("exact", "start"),
+    [
+        ("soon", None),
+        ("2026-10-25T02:30:00", None),  # of no zone
+        ("2026-10-25T03:30:00Z", None),  # another time
+        ("0001-01-01T00:00:00Z", None),
+        ("9999-12-31T23:59:59Z", None),
+        (TWICE[1], "2026-10-25T01:30:00+00:00"),
+    ],
+)
+def test_the_unseen_instant_counts_only_where_it_is_the_time_that_is_seen(
+    cast: Any, year: Any, monkeypatch: pytest.MonkeyPatch, exact: str, start: str | None
+) -> None:
+    at(monkeypatch, NOW + 20 * DAY)
+    query = f"?from=2026-10-25T02:30&zone=Europe/Zurich&from_at={exact}"
+    answer = client_of(cast["admin"]).get(f"/budgets/orlo/diff{query}")
+    if start is None:
+        assert answer.status_code == 400
+        assert (
+            "from: 2026-10-25 02:30:00 comes twice in Europe/Zurich, whose clocks go back then: "
+            "choose the time zone UTC, and 2026-10-25T00:30:00Z or 2026-10-25T01:30:00Z."
+        ) in text_of(answer)
+    else:
+        assert instants(answer)[0] == start
 
 
 def test_presets_lead_to_the_last_change_the_period_and_a_week(cast: Any, year: Any) -> None:
@@ -268,6 +351,29 @@ def test_the_last_change_of_one_s_own_share_counts_where_the_parent_isn_t_seen(
     page = shown(cast["member"], PETREL, f"?{last.query}")
     assert cells(page, "Petrel")[2] == "50.000 → 0.001"
     assert "less" not in text_of(page)
+
+
+def test_the_last_change_is_found_behind_many_sets_that_move_others_or_nothing(
+    cast: Any, tree: Any, at_now: Any
+) -> None:
+    def write(parent: str, shares: dict[str, int], version: int, now: datetime) -> None:
+        services.set_shares(
+            parent=tree[parent], shares={tree[path]: part for path, part in shares.items()},
+            base_version=version, **why(0, "so") | {"now": now},
+        )  # fmt: skip
+
+    write(SCIENCE, {PETREL: 40_000, AUK: 50_000}, 1, T0 + DAY)
+    for n in range(30):
+        write(SCIENCE, {PETREL: 40_000, AUK: 40_000 + n}, 2 + n, T0 + 2 * DAY + n * HOUR)
+    for n in range(30):  # nothing of them, and they are the newest below
+        write(SCIENCE, {PETREL: 40_000, AUK: 40_029}, 32 + n, T0 + 9 * DAY + n * HOUR)
+    for who, path, end in (
+        ("member", PETREL, T0 + DAY),
+        ("manager", SCIENCE, T0 + 2 * DAY + 29 * HOUR),
+    ):
+        (last, *_) = shown(cast[who], path).context["page"].presets
+        assert last.label == "Last change"
+        assert last.query.endswith(urlencode({"to": end.strftime("%Y-%m-%dT%H:%M:%SZ")})), path
 
 
 def test_what_lies_ahead_is_as_it_is_scheduled(cast: Any, year: Any) -> None:

@@ -7,7 +7,7 @@ from fractions import Fraction
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
-from django.db.models import Q, prefetch_related_objects
+from django.db.models import Q, QuerySet, prefetch_related_objects
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -18,14 +18,14 @@ from budgets.access import Person, Standing, get_budget_or_404, is_within, stand
 from budgets.diffs import Kind, Place
 from budgets.diffs_shown import Shown
 from budgets.hues import Hue
-from budgets.models import WHOLE, Budget, ChangeSet, FormerName
+from budgets.models import WHOLE, Budget, ChangeSet, FormerName, Share
 from budgets.names import Names
 from clusters.models import Pool
 from ledger import asking
 from ledger.instants import iso
 
 MOST_SETS = 60
-LATELY = 24  # how many sets are looked at for the last that moved something
+AT_ONCE = 8  # how many sets are read at once to find the last that moved something
 SECOND, WEEK = timedelta(seconds=1), timedelta(days=7)
 WORDS = {
     Kind.CREATED: gettext_lazy("created"),
@@ -108,6 +108,11 @@ class Page:
     presets: list[Preset]
     is_ahead: bool  # of now: with what is scheduled
 
+    @property
+    def exact(self) -> dict[str, str]:
+        """Both instants by the field that carries them unseen, since times come twice in autumn."""
+        return {"from_at": iso(self.start), "to_at": iso(self.end)}
+
 
 def page(
     user: Person, *, budget: Budget, given: Mapping[str, str], zone: ZoneInfo, now: datetime
@@ -157,17 +162,35 @@ def subject(user: Person, *, path: str) -> Budget:
 
 
 def asked(given: Mapping[str, str], field: str, zone: ZoneInfo) -> datetime | None:
-    """Return an instant that was asked for; without a zone of its own it is a time of `zone`."""
+    """Return an instant that was asked for; without a zone of its own it is a time of `zone`.
+
+    The form sends the instant that it showed too (`from_at`, `to_at`): as long as the time is the
+    same in `zone` that is the one, also where the time comes twice.
+    """
     text = given.get(field, "").strip()
     if not text:
         return None
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        at = None
+    at, shown = _read(text), _read(given.get(f"{field}_at", ""))
     if at is not None and at.tzinfo is None and len(text) > len("2026-10-01"):
-        text = at.replace(tzinfo=zone).isoformat()
+        if shown is not None and shown.tzinfo and _on_clocks(shown, zone) == at:
+            text = shown.isoformat()
+        else:
+            text = asking.on_clocks(at, field, zone).isoformat()
     return asking.instant(text, field, zone).astimezone(UTC)
+
+
+def _read(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text.strip())
+    except ValueError:
+        return None
+
+
+def _on_clocks(at: datetime, zone: ZoneInfo) -> datetime | None:
+    try:
+        return at.astimezone(zone).replace(tzinfo=None)
+    except OverflowError:
+        return None
 
 
 def _query(start: datetime, end: datetime | None, given: Mapping[str, str]) -> str:
@@ -265,25 +288,39 @@ def _last(budget: Budget, now: datetime) -> datetime | None:
     """Return the last instant at which shares or names at or below a budget changed."""
     below = Q(path=budget.path) | Q(path__startswith=f"{budget.path}/")
     rows = Budget.objects.filter(below)
-    parents = Q(parent__in=rows)
-    if budget.parent_id is not None:
-        parents |= Q(parent=budget.parent_id)
-    approved = ChangeSet.objects.filter(parents, status=ChangeSet.Status.APPROVED)
-    related = approved.filter(effective_at__lte=now).select_related("parent", "author")
-    related = related.prefetch_related("shares__budget", "shares__pool")
-    newest = list(related.order_by("-effective_at", "-version")[:LATELY])
-    instants = [
-        change.change_set.effective_at
-        for change in changes.of_sets(newest)
-        if _moves(change, budget)
-    ]
     renamed = FormerName.objects.filter(budget__in=rows, until__lte=now).order_by("until").last()
-    instants += [renamed.until] if renamed else []
-    return max(instants, default=None)
+    until = renamed.until if renamed else None
+    instants = (_last_own(budget, now), _last_below(rows, now), until)
+    return max((one for one in instants if one is not None), default=None)
 
 
-def _moves(change: Change, budget: Budget) -> bool:
-    """Whether a set moves something at or below a budget, of its siblings' shares nothing."""
-    if change.change_set.parent_id != budget.parent_id:
-        return bool(change.moves)
-    return any(move.budget_id == budget.pk for move in change.moves)
+def _last_own(budget: Budget, now: datetime) -> datetime | None:
+    """Return when a budget's own share last changed, however many sets moved its siblings' since.
+
+    Two queries, which read nothing of the siblings.
+    """
+    if budget.parent_id is None:
+        return None
+    sets = ChangeSet.objects.filter(parent=budget.parent_id, status=ChangeSet.Status.APPROVED)
+    rows: dict[int, dict[int | None, int]] = {}
+    own = Share.objects.filter(change_set__in=sets, budget=budget)
+    for version, pool, share in own.values_list("change_set__version", "pool", "thousandths"):
+        rows.setdefault(version, {})[pool] = share
+    instants = sets.filter(effective_at__lte=now).values_list("version", "effective_at")
+    moved = [at for version, at in instants if rows.get(version) != rows.get(version - 1)]
+    return max(moved, default=None)
+
+
+def _last_below(rows: QuerySet[Budget], now: datetime) -> datetime | None:
+    """Return when shares of these budgets' children last changed; a set may leave all as it was."""
+    sets = ChangeSet.objects.filter(parent__in=rows, status=ChangeSet.Status.APPROVED)
+    related = sets.filter(effective_at__lte=now).select_related("parent", "author")
+    related = related.prefetch_related("shares__budget", "shares__pool")
+    newest = related.order_by("-effective_at", "-version", "-pk")
+    first = 0
+    while batch := list(newest[first : first + AT_ONCE]):
+        for change in changes.of_sets(batch):
+            if change.moves:
+                return change.change_set.effective_at
+        first += AT_ONCE
+    return None
