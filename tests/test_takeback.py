@@ -648,6 +648,24 @@ def test_who_divides_a_project_afterwards_keeps_nothing_of_what_comes_free(
     assert taken_since(short) == {petrel.pk: 30_000 * CREDIT}
 
 
+def test_what_comes_free_in_an_archived_part_of_a_project_stops_no_checkpoint(
+    petrel, period
+) -> None:
+    checkpoint = make_checkpoint(period, T0 + 2 * QUARTER, NREL)
+    at = checkpoint.at - DAY
+    inner, other = (make_budget(slug, parent=petrel) for slug in ("inner", "other"))
+    make_shares(petrel, {inner: 50_000, other: 50_000}, at=at)
+    services.transfer(
+        source=petrel, target=inner, amount_mgpus=70_000 * CREDIT, author=someone(), note="n",
+        key="inner", now=at,
+    )  # fmt: skip
+    make_shares(petrel, {other: 100_000}, at=at + HOUR)
+    assert carry_out(checkpoint) == {"petrel": 30_000}
+    take_due(now=checkpoint.at + DAY)
+    assert keeping.keep_checkpoints(at=checkpoint.at + 2 * DAY) == 0
+    assert alarm() is None
+
+
 def test_the_next_checkpoint_counts_it_and_ends_it(petrel, period, short) -> None:
     """What the second finds due stands for what the first was short of."""
     second = make_checkpoint(period, short.at + 10 * DAY, [(1, 1)])
