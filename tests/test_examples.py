@@ -34,3 +34,10 @@ def test_the_trace_is_replayed_with_exact_books(capsys: pytest.CaptureFixture[st
     assert "Exact to the GPU-second in 48 of 48 timesteps; 0 entries break" in (
         capsys.readouterr().out
     )
+
+
+def test_the_trace_is_simulated_under_two_policies(capsys: pytest.CaptureFixture[str]) -> None:
+    policies = ["--policy", "fairshare", "--policy", "backfill"]
+    call_command("simulate", str(EXAMPLES / "trace.csv"), "--nodes", "4x8", *policies)
+    (ended,) = (line for line in capsys.readouterr().out.splitlines() if "jobs ended" in line)
+    assert ended.split()[2:] == ["54", "of", "60", "56", "of", "60"]
