@@ -141,9 +141,8 @@ def page(user: Person, *, path: str, now: datetime, sort: str = "") -> Page:
     nodes = shares.tree(at=now)
     node = nodes.get(budget.pk)
     period = periods.active(now)
-    shown = _shown(nodes, budget)
     members = Membership.load()
-    burns = burning.burns(period=period, now=now, only=shown, tree=members) if period else {}
+    burns = _burns(nodes, budget, period, members, now)
     chain = _chain(nodes, budget, burns, held)
     painted = hues.of_budgets()
     spent = _spent(budget, period, members, now)
@@ -164,9 +163,7 @@ def page(user: Person, *, path: str, now: datetime, sort: str = "") -> Page:
         most_gpu_seconds=max((day.held_gpu_seconds for day in days), default=0),
         split=_split(spent, painted[path]) if period else None,
         fair=fairness.of_budget(budget=budget, tree=nodes, held=held, now=now),
-        lines=tree.children(held, budget=budget, nodes=nodes, burns=burns, period=period, sort=sort)
-        if node and node.children
-        else [],
+        lines=_lines(held, budget, nodes, burns, period, sort),
         jobs=_top_jobs(below, period),
         running=jobs.filter(state__in=(Job.State.RUNNING, Job.State.STARTING)).count(),
         waiting=jobs.filter(state=Job.State.QUEUED).count(),
@@ -194,6 +191,32 @@ def _shown(nodes: Mapping[int, TreeNode], budget: Budget) -> set[int]:
     if node is None:
         return {budget.pk}
     return {one.budget.pk for one in shares.path_to_root(nodes, budget.pk)} | set(node.children)
+
+
+def _burns(
+    nodes: Mapping[int, TreeNode],
+    budget: Budget,
+    period: Period | None,
+    members: Membership,
+    now: datetime,
+) -> dict[int, Burn]:
+    if period is None:
+        return {}
+    return burning.burns(period=period, now=now, only=_shown(nodes, budget), tree=members)
+
+
+def _lines(
+    held: Standing,
+    budget: Budget,
+    nodes: Mapping[int, TreeNode],
+    burns: Mapping[int, Burn],
+    period: Period | None,
+    sort: str,
+) -> list[tree.Line]:
+    node = nodes.get(budget.pk)
+    if node is None or not node.children:
+        return []
+    return tree.children(held, budget=budget, nodes=nodes, burns=burns, period=period, sort=sort)
 
 
 def _asks(held: Standing, budget: Budget) -> bool:

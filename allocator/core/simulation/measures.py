@@ -96,9 +96,7 @@ def measure(world: World, jobs: Sequence[SimJob], policy: str, decisions: int) -
     programs = [budgets[n] for n in world.budgets.programs]
     owed = sum(one.owed_gpu_seconds for one in programs)
     leaves = [budgets[n] for n in world.budgets.leaves if budgets[n].owed_gpu_seconds]
-    worst = min(
-        leaves, key=lambda b: (b.delivered_gpu_seconds / b.owed_gpu_seconds, b.path), default=None
-    )
+    worst = min(leaves, key=lambda one: (_delivered_part(one), one.path), default=None)
     rho = sorted(_rho(world, jobs))
     levels = meters.levels.values()
     large = large_gpus(jobs)
@@ -115,16 +113,11 @@ def measure(world: World, jobs: Sequence[SimJob], policy: str, decisions: int) -
         crowded_seconds=meters.crowded_s,
         delivered=_ratio(sum(one.delivered_gpu_seconds for one in programs), owed),
         worst_budget="" if worst is None else worst.path,
-        worst_delivered=None
-        if worst is None
-        else _ratio(worst.delivered_gpu_seconds, worst.owed_gpu_seconds),
+        worst_delivered=_delivered_part(worst) if worst else None,
         delivered_by_window=_ratio(
             sum(one.delivered_by_window_gpu_seconds for one in programs), owed
         ),
-        worst_by_window=min(
-            (one.delivered_by_window_gpu_seconds / one.owed_gpu_seconds for one in leaves),
-            default=None,
-        ),
+        worst_by_window=_least_by_window(leaves),
         funded_gpu_seconds=sum(level.funded_s for level in levels),
         unfunded_gpu_seconds=sum(level.unfunded_s for level in levels),
         useful_gpu_seconds=meters.held_s - sum(map(_wasted, jobs)),
@@ -142,6 +135,15 @@ def measure(world: World, jobs: Sequence[SimJob], policy: str, decisions: int) -
         },
         budgets=budgets,
     )
+
+
+def _delivered_part(budget: BudgetOutcome) -> float:
+    return budget.delivered_gpu_seconds / budget.owed_gpu_seconds
+
+
+def _least_by_window(leaves: Iterable[BudgetOutcome]) -> float | None:
+    parts = (one.delivered_by_window_gpu_seconds / one.owed_gpu_seconds for one in leaves)
+    return min(parts, default=None)
 
 
 def large_gpus(jobs: Iterable[SimJob]) -> int:
