@@ -789,7 +789,7 @@ def test_what_cannot_be_given_back_is_tried_again_until_it_is(
     use(petrel, 40_000, first.at + DAY)
     use(auk, 50, first.at + DAY)
     charged_until(second.at)
-    real = takeback.transfer
+    real = transfer
 
     def bad(**named: Any) -> Any:
         if named["target"] == petrel:
@@ -837,7 +837,7 @@ def test_what_goes_back_waits_for_what_is_to_be_taken_for_it(
     )  # fmt: skip
     use(petrel, 40_000, first.at + DAY)
     charged_until(second.at)
-    bad = failing(takeback.transfer, auk, LedgerError("no."))
+    bad = failing(transfer, auk, LedgerError("no."))
     with monkeypatch.context() as patch:
         patch.setattr(takeback, "transfer", bad)
         patch.setattr(takeback_rests, "transfer", bad)
