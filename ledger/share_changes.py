@@ -85,6 +85,15 @@ def foresee(
     ``now``. ``moved``: below whom budgets would stand from then on that stand elsewhere now.
     """
     before = accounts(period=period, at=now)
+    # Also one that was moved and archived in one second comes back to where it never stood.
+    seconds = to_seconds(now)
+    elsewhere = (
+        (pk, parent)
+        for parent, vector in vectors.items()
+        for pk in vector
+        if before.tree.parent(pk, seconds) != parent
+    )
+    moved = dict(elsewhere) | dict(moved)
     if moved:
         tree = before.tree.with_moves(moved, to_seconds(at))
         after = accounts(period=period, at=now, tree=tree)

@@ -403,6 +403,16 @@ def test_what_is_scheduled_has_to_fit_too(tree: Tree, quarter: Period) -> None:
         budgets.foresee_move(budget=tree[PETREL], to=tree[VISION], share=10_000, now=HALF)
 
 
+def test_what_was_moved_and_archived_in_one_second_comes_back_elsewhere(
+    tree: Tree, quarter: Period
+) -> None:
+    for number, (path, amount) in enumerate({PETREL: 121, AUK: 99, TERN: 140}.items()):
+        spend(tree[path], amount, T0 + number * SECOND)
+    moved(tree[PETREL], tree[AUK], 0, HALF)
+    archived(Budget.objects.get(pk=tree[PETREL].pk), HALF)
+    reactivated(Budget.objects.get(pk=tree[PETREL].pk), 7_777, HALF + DAY)
+
+
 # --- Any tree -------------------------------------------------------------------------------------
 
 
