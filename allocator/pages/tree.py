@@ -98,6 +98,7 @@ def page(
     tops = [line for line in budgets if line.parent_row is None]
     top = tops[0] if len(tops) == 1 else None
     programs = [line for line in budgets if top and line.parent_row == top.budget.pk]
+    parents = [line.budget.pk for line in budgets if line.has_children]
     kept = _reserve_of(lines, top)
     ahead = [line for line in programs or tops if line.burn and line.burn.is_high]
     return Page(
@@ -116,9 +117,7 @@ def page(
         ahead_one=len(ahead) == 1,
         judged=any(line.burn and line.burn.judged for line in tops),
         tiles=painting.tiles(lines, elapsed),
-        changes=changes.history(
-            [line.budget.pk for line in budgets if line.has_children], limit=LAST_CHANGES
-        ),
+        changes=changes.history(parents, limit=LAST_CHANGES),
         editable=next((one.budget for one in budgets if _may_edit(held, one)), None),
     )
 
