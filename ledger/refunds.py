@@ -17,9 +17,9 @@ from ledger.instants import LedgerError, iso, to_seconds, whole
 from ledger.lock import lock_ledger
 from ledger.models import Entry
 from workloads.models import JobEvent, Run
+from workloads.services import CHECKPOINT
 
 POLICIES = ("all", "checkpoint", "none")
-CHECKPOINT = "checkpoint"  # the kind of JobEvent that marks progress kept
 LATE_END, REFUND = "adjust:late-end:", "refund:"  # and the rest of the charge's key
 NOTE_MAX = 300
 Place = tuple[int, int]  # ids of a run and of a period that it was charged in

@@ -11,12 +11,13 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import F, Max, Q
 
 from clusters.models import Node, Pool
 from workloads.models import Holding, Job, JobEvent, Run
 
 JS, RS, Why = Job.State, Run.State, Run.EndReason
+CHECKPOINT = "checkpoint"  # the kind of JobEvent that marks progress kept
 
 TRANSITIONS: dict[str, frozenset[str]] = {
     JS.QUEUED: frozenset({JS.STARTING, JS.CANCELLED}),
@@ -158,18 +159,23 @@ def _after_run(job: Job, run: Run, *, at: datetime) -> None:
 
 
 def _requeue(job: Job, run: Run, *, at: datetime) -> None:
-    """Queue what is left, as a new attempt that needs a hold of its own.
-
-    A preempted resumable run keeps its progress; a failed node keeps what its last checkpoint
-    kept: none is known, so nothing.
-    """
-    kept = job.progress_s
-    if job.resumable and run.end_reason == Why.PREEMPTED and run.started_at is not None:
-        kept += int((at - run.started_at).total_seconds())
+    """Queue what is left, as a new attempt that needs a hold of its own."""
+    kept = job.progress_s + (_kept_s(run, at=at) if job.resumable else 0)
     if job.cancel_requested_at is not None:
         transition(job, JS.CANCELLED, at=at)
         return
     transition(job, JS.QUEUED, at=at, attempt=job.attempt + 1, funded=False, progress_s=kept)
+
+
+def _kept_s(run: Run, *, at: datetime) -> int:
+    """Seconds of work that a run leaves behind: preempted all, with a node its last mark."""
+    if run.started_at is None:
+        return 0
+    kept_until: datetime | None = at if run.end_reason == Why.PREEMPTED else None
+    if run.end_reason == Why.NODE_FAILURE:
+        marks = run.events.filter(kind=CHECKPOINT, at__lte=at)
+        kept_until = marks.aggregate(last=Max("at"))["last"]
+    return 0 if kept_until is None else max(0, int((kept_until - run.started_at).total_seconds()))
 
 
 def cancel_queued(*, job: Job, by: User | None, at: datetime) -> None:
