@@ -49,7 +49,8 @@ def apply_change_set(*, change_set: ChangeSet, now: datetime) -> list[Entry]:
     approved = change_set.status == ChangeSet.Status.APPROVED
     if period is None or not approved or not _counts_in(period, change_set, now):
         return []
-    if Entry.objects.filter(key__startswith=f"{CHANGES}{change_set.pk}:").exists():
+    marks = Entry.objects.filter(kind=Kind.GRANT, key__startswith=f"{CHANGES}{change_set.pk}:")
+    if marks.exists():
         return []
     entries = list(_Changes(change_set, period, accounts(period=period, at=now), now).entries())
     write(entries)
