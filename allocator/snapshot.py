@@ -24,7 +24,7 @@ from clusters import services as clusters
 from clusters.models import Node
 from workloads.demand import demand_over, done_s
 from workloads.models import Job, Run
-from workloads.preemptions import stopped_lately
+from workloads.preemptions import changed_places, stopped_lately
 
 
 @dataclass(frozen=True)
@@ -143,6 +143,8 @@ class _Builder:
         self.pinned_until: dict[int, int] = defaultdict(int)  # node → timesteps still protected
         shield = timedelta(minutes=settings.PREEMPTED_AGAIN_MINUTES)
         self.stopped_by = stopped_lately(jobs=self.runs, since=at - shield, at=at)
+        exchange = timedelta(seconds=contract.EXCHANGE_S)
+        self.exchanged = changed_places(jobs=self.runs, since=at - exchange, at=at)
 
     def _grid(self) -> list[Node]:
         """Nodes in use, and those that left under a run that has yet to leave them."""
@@ -309,6 +311,7 @@ class _Builder:
             remaining=remaining,
             protected=protected,
             shielded=tuple(sorted(self.stopped_by.get(run.job_id, ()))),
+            barred=tuple(name_of(pk) for pk in sorted(self.exchanged.get(run.job_id, ()))),
         )
 
     def _pin(self, node_id: int, timesteps_left: int) -> None:

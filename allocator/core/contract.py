@@ -10,6 +10,7 @@ from .plan import Assignment, Plan
 
 DEBUG_GPUS = 8
 DEBUG_S = 15 * 60
+EXCHANGE_S = 24 * 3600  # two jobs that stopped each other leave each other alone for so long
 
 
 def is_debug(gpus: int, time_limit_s: int | None) -> bool:

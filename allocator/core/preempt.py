@@ -3,11 +3,13 @@
 A funded job may take the block of a run that has not had its turn, is over its protection and is
 less deserving: unfunded runs first, then funded runs of leaves that the job's leaf outranks. A run
 inside its entitlement is never stopped for a job outside its own, and no run for a budget that
-stopped the same job lately (`Running.shielded`). Unfunded work stops nobody, nor does what is left
+stopped the same job lately (`Running.shielded`), nor a funded one for a job with which it has
+changed places (`Running.barred`). Unfunded work stops nobody, nor does what is left
 of a stopped run. Per timestep at most 5 % of a pool's GPUs are stopped, but always one block.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 
 import numpy as np
@@ -40,14 +42,34 @@ class Preemptor:
         """
         problem, layout = self.grid.problem, self.grid.layout
         allowed = table.allowed[i] & np.uint64(span(0, before))
-        t, first = stopping.block_for(
-            layout.fleet, table, self.turns.tree, self.runs, self.grid.taken.grid,
-            layout.domain, i, allowed, problem.timestep_seconds,
-        )  # fmt: skip
+        with self._sparing(i):
+            t, first = stopping.block_for(
+                layout.fleet, table, self.turns.tree, self.runs, self.grid.taken.grid,
+                layout.domain, i, allowed, problem.timestep_seconds,
+            )  # fmt: skip
         if t < 0:
             return None
         gpus, length = int(table.gpus[i]), int(table.length[i])
         return t, first, self.grid.wishing(first, gpus, span(t, t + length))
+
+    @contextmanager
+    def _sparing(self, i: int) -> Iterator[None]:
+        """Treat the runs that row i's job may not stop as if they had had their turn."""
+        jobs = self.grid.problem.waiting.jobs
+        spared = self._barred.get(jobs[i].name, ()) if self._barred and i < len(jobs) else ()
+        spared = [r for r in spared if not self.runs.turned[r]]
+        self.runs.turned[spared] = True
+        yield
+        self.runs.turned[spared] = False
+
+    @cached_property
+    def _barred(self) -> dict[str, list[int]]:
+        """Runs that a job may not stop, by its name. Unfunded ones give way all the same."""
+        found: dict[str, list[int]] = {}
+        for run in self.grid.runs:
+            for name in run.job.running.barred if run.job.running and run.job.funded else ():
+                found.setdefault(name, []).append(run.index)
+        return found
 
     def stop(self, victims: Iterable[Run], t: int, preemptor: str, leaf: int, gpus: int) -> None:
         """Stop the victims at t, for the record and on the grid."""

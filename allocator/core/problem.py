@@ -69,19 +69,22 @@ class Node:
 class Running:
     """A run under way: it holds its block now, may stop once `protected` timesteps are over.
 
-    `shielded` are budgets whose jobs may not stop it, because they did so lately.
+    `shielded` are budgets whose jobs may not stop it, because they did so lately; `barred` are
+    jobs that may not, because either has stopped the other lately.
     """
 
     first_gpu: int
     remaining: int
     protected: int
     shielded: tuple[str, ...] = ()
+    barred: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         whole(self.first_gpu, "running: first_gpu", 0, MAX_GPUS)
         whole(self.remaining, "running: remaining", 1, MAX_TIME)
         whole(self.protected, "running: protected", 0, MAX_TIME)
         object.__setattr__(self, "shielded", texts(self.shielded, "running: shielded"))
+        object.__setattr__(self, "barred", texts(self.barred, "running: barred"))
         if self.protected > self.remaining:
             raise ProblemError(
                 f"running: protected must be at most remaining ({self.remaining}), "

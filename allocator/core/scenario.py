@@ -125,7 +125,8 @@ def _job(item: object) -> Job:
 
 
 def _running(item: object, what: str) -> Running:
-    row = _fields(item, f"{what}: running", ("first_gpu", "remaining"), ("protected", "shielded"))
+    more = ("protected", "shielded", "barred")
+    row = _fields(item, f"{what}: running", ("first_gpu", "remaining"), more)
     try:
         return Running(**{"protected": row["remaining"], **row})
     except ProblemError as error:
@@ -157,8 +158,8 @@ def _job_fields(job: Job) -> dict[str, Any]:
 
 def _running_fields(running: Running) -> dict[str, Any]:
     row = vars(running).copy()
-    shielded = row.pop("shielded")
-    return row | ({"shielded": list(shielded)} if shielded else {})
+    named = {name: list(row.pop(name)) for name in ("shielded", "barred")}
+    return row | {name: given for name, given in named.items() if given}
 
 
 def _fields(item: object, what: str, needed: Sequence[str], more: Sequence[str]) -> Fields:

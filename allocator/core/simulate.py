@@ -197,9 +197,9 @@ class _Course:
         while again:
             decision = self.policy.decide()
             self.decisions += decision.planned
-            for job, budget in decision.stops:
+            for job, by in decision.stops:
                 self.policy.stopped(job)
-                self.world.preempt(job, budget)
+                self.world.preempt(job, by)
                 if job.row.resumable:
                     self.policy.added(job)
             for job, first in decision.starts:

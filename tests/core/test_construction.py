@@ -350,6 +350,23 @@ def test_a_budget_that_stopped_a_job_lately_does_not_stop_it_again() -> None:
         assert Problem.from_dict(made.to_dict()) == made
 
 
+def test_a_job_that_changed_places_with_a_run_does_not_stop_it_again() -> None:
+    """Another job of its budget may, also where both ask in the same plan."""
+    held = run("held", 0, 8, remaining=6, protected=0, budget="org/a")
+    assert held.running is not None
+    held = replace(held, running=replace(held.running, barred=("asks", "gone")))
+    asks, other = (job(name, 8, 2, budget="org/b") for name in ("asks", "other"))
+    budgets = tree(a=(50, 10**6), b=(50, 0))
+    alone = problem(held, asks, horizon=8, budgets=budgets)
+    assert where(built(alone), "asks") == (0, 6, 8)
+    assert Problem.from_dict(alone.to_dict()) == alone
+    both = built(problem(held, asks, other, horizon=8, budgets=budgets))
+    assert where(both, "other") == (0, 0, 2)
+    assert [(p.victim, p.preemptor) for p in both.preemptions] == [("held", "other")]
+    free = problem(replace(held, funded=False), asks, horizon=8, budgets=budgets)
+    assert where(built(free), "asks") == (0, 0, 2)
+
+
 def test_unfunded_runs_are_stopped_before_funded_ones() -> None:
     budgets = tree(a=(50, 10**6), b=(50, 0))
     made = problem(

@@ -90,8 +90,7 @@ class FairShare:
         found = Decision()
         for name in contract.stops_now(result.plan, names):
             preemptor = by.get(name)
-            budget = None if preemptor is None else self._job(preemptor).budget
-            found.stops.append((names[name], budget))
+            found.stops.append((names[name], None if preemptor is None else self._job(preemptor)))
         for a in contract.starts_now(result.plan, names):
             found.starts.append((self._job(a.job), a.first_gpu))
         started = [job.number for job, _ in found.starts]
@@ -177,7 +176,7 @@ class FairShare:
             until = now if done >= job.expected[1] else now + left - 1
             if run.protected_until > now:
                 until = min(until, run.protected_until - 1)
-            if running.shielded:
+            if running.shielded or running.barred:
                 until = now
         batch = BatchJob(
             name=job.name,
@@ -199,7 +198,8 @@ class FairShare:
             ahead = run.protected_until - now + now % setup.step_s
             protected = contract.touched(ahead, setup.step_s)
         shielded = self.world.shielded(job) if job.stopped_by else ()
-        return Running(run.first, max(duration, protected), protected, shielded)
+        barred = self.world.barred(job) if job.stopped_by else ()
+        return Running(run.first, max(duration, protected), protected, shielded, barred)
 
     def started(self, job: SimJob) -> None:
         """It counts among its leaf's jobs while it runs."""

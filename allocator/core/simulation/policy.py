@@ -8,9 +8,9 @@ from .world import SimJob
 
 @dataclass
 class Decision:
-    """What is stopped and started now: runs with the budget they yield to, jobs with first GPUs."""
+    """What is stopped and started now: runs with the job they yield to, jobs with first GPUs."""
 
-    stops: list[tuple[SimJob, str | None]] = field(default_factory=list)
+    stops: list[tuple[SimJob, SimJob | None]] = field(default_factory=list)
     starts: list[tuple[SimJob, int]] = field(default_factory=list)
     again: bool = False  # ask once more at the same instant
     planned: bool = True  # something was worked out; False: it was plain that nothing would come

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from ..contract import default_minimum_runtime, is_debug
+from ..contract import EXCHANGE_S, default_minimum_runtime, is_debug
 from ..traces import TraceJob
 from .fleet import Fleet, block
 from .meters import Funds, Meters
@@ -68,6 +68,7 @@ class SimJob:
     lost_s: int = 0  # seconds of runs that came to nothing
     attempts: int = 0
     stopped_by: list[tuple[int, str]] = field(default_factory=list)
+    stopped_for: dict[int, int] = field(default_factory=dict)  # job's number: when last
     run: SimRun | None = None
 
     @property
@@ -190,12 +191,13 @@ class World:
         run.funded = job.funded = False
         run.protected_until = min(run.protected_until, self.now)
 
-    def preempt(self, job: SimJob, by: str | None) -> None:
-        """Stop the run now for a job of a budget; what can resume waits with its progress."""
+    def preempt(self, job: SimJob, by: SimJob | None) -> None:
+        """Stop the run now for a job; what can resume waits with its progress."""
         self.preemptions += 1
         job.preempted += 1
         if by is not None:
-            job.stopped_by.append((self.now, by))
+            job.stopped_by.append((self.now, by.budget))
+            job.stopped_for[by.number] = self.now
         ran = self._leave(job, preempted=True)
         if job.row.resumable:
             job.progress_s += ran
@@ -214,6 +216,16 @@ class World:
         """Budgets whose jobs stopped it lately, and so may not again yet."""
         since = self.now - self.setup.preempted_again_s
         return tuple(sorted({budget for at, budget in job.stopped_by if at > since}))
+
+    def barred(self, job: SimJob) -> tuple[str, ...]:
+        """Jobs with which it has changed places lately, and that so may not stop it yet."""
+        since = self.now - EXCHANGE_S
+        return tuple(
+            self.waiting[number].name
+            for number, at in sorted(job.stopped_for.items())
+            if number in self.waiting
+            and min(at, self.waiting[number].stopped_for.get(job.number, since)) > since
+        )
 
     def interruptible(self) -> int:
         """The mask of the GPUs of runs over their protection."""
