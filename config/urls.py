@@ -31,6 +31,8 @@ api: list[URLPattern | URLResolver] = [
     path("nodes/", clusters.Nodes.as_view()),
     path("pools/", clusters.Pools.as_view()),
     path("budgets/", budgets.Budgets.as_view()),
+    # First: somebody may be called as another address ends.
+    path("budgets/<path:path>/roles/<str:username>/", budgets.RoleOf.as_view()),
     path("budgets/<path:path>/burn/", ledger.Burn.as_view()),
     path("budgets/<path:path>/burn/<str:kind>/", ledger.BurnFile.as_view()),
     path("budgets/<path:path>/archive/", budgets.Archive.as_view()),
@@ -38,7 +40,6 @@ api: list[URLPattern | URLResolver] = [
     path("budgets/<path:path>/move/", budgets.Move.as_view()),
     path("budgets/<path:path>/rename/", budgets.Rename.as_view()),
     path("budgets/<path:path>/roles/", budgets.Roles.as_view()),
-    path("budgets/<path:path>/roles/<str:username>/", budgets.RoleOf.as_view()),
     path("budgets/<path:path>/change-sets/", budgets.ChangeSets.as_view()),
     path("budgets/<path:path>/change-sets/preview/", budgets.PreviewChangeSet.as_view()),
     path("budgets/<path:path>/diff/", budgets.Diff.as_view()),

@@ -11,11 +11,12 @@ from budgets import checkpoints
 from budgets.core.checkpoints import given_back
 from budgets.models import Checkpoint
 from ledger.figures import GRANTED
+from ledger.grants import GRANTS, TRANSFERS
 from ledger.models import Entry
 
 KEY = "takeback"  # of transfers: `takeback:<checkpoint>:<budget>`
-MARK = f"transfer:{KEY}:"
-BY_HAND = ("transfer:", "grant:by-hand:")
+MARK = f"{TRANSFERS}{KEY}:"
+BY_HAND = (TRANSFERS, GRANTS)
 
 
 @dataclass

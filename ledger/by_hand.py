@@ -65,12 +65,16 @@ class Effect:
     """What an entry would do: to the budget first, then to each ancestor that the reader sees.
 
     ``beyond`` is how much more than the parent's reserve a grant gives, in milli-GPU-seconds; None
-    where the reader doesn't see the parent, and learns no more than whether it ``goes_beyond``.
+    where the reader doesn't see the parent: a yes or no would tell its reserve to who asks often.
     """
 
     changes: tuple[Change, ...]
-    goes_beyond: bool
     beyond: int | None
+
+    @property
+    def goes_beyond(self) -> bool | None:
+        """Whether it gives more than that; None likewise."""
+        return None if self.beyond is None else self.beyond > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +235,6 @@ def _seen(effect: Effect, held: Standing) -> Effect:
     known = not above or held.sees(above[0].path)
     return Effect(
         (mine, *(one for one in above if held.sees(one.path))),
-        effect.goes_beyond,
         effect.beyond if known else None,
     )
 
@@ -262,7 +265,7 @@ def _effect(found: Accounts, kind: Kind, budget: Budget, amount: int) -> Effect:
             )
         )
     beyond = max(0, given - max(0, changes[1].reserve[0])) if len(changes) > 1 else 0
-    return Effect(tuple(changes), beyond > 0, beyond)
+    return Effect(tuple(changes), beyond)
 
 
 def _known(key: str) -> Entry | None:

@@ -22,8 +22,8 @@ from ledger.membership import Membership
 from ledger.models import Entry
 
 NOTE_MAX, KEY_MAX = 300, 120
-GRANTS = "grant:by-hand:"
-CORRECTS = "adjust:of:"  # and the id of the closed period that an adjustment is about
+GRANTS, TRANSFERS, ADJUSTS = "grant:by-hand:", "transfer:", "adjust:"
+CORRECTS = f"{ADJUSTS}of:"  # and the id of the closed period that an adjustment is about
 # Entries of 0, beside a transfer's: `grant:way:<key>:<source>:<target>`. What it wrote follows from
 # them, so that a half that is gone shows.
 WAY = "grant:way:"
@@ -101,10 +101,17 @@ def adjust(
 
 
 def key_by_hand(kind: str, key: str, of: Period | None = None) -> str:
-    """Return the unique key of what a grant or an adjustment writes for a caller's key."""
+    """Return the unique key of what a grant or an adjustment writes for a caller's key.
+
+    Raises LedgerError for one that would read as if it named a closed period.
+    """
     if kind == Entry.Kind.GRANT:
         return f"{GRANTS}{key}"
-    return f"adjust:{key}" if of is None else f"{CORRECTS}{of.pk}:{key}"
+    if of is not None:
+        return f"{CORRECTS}{of.pk}:{key}"
+    if corrected_period(unique := f"{ADJUSTS}{key}") is not None:
+        raise LedgerError(f"The key {key!r} reads as if it named a closed period: give another.")
+    return unique
 
 
 def corrected_period(key: str) -> int | None:
@@ -140,7 +147,7 @@ def transfer(
     _refuse_a_nonsense(source, target, amount_mgpus)
     found = accounts(period=(period := open_period(now)), at=now)
     amounts = way_between(found.tree, source, target, amount_mgpus, at=found.at)
-    keys = [f"transfer:{key}:{budget_id}" for budget_id in amounts]
+    keys = [f"{TRANSFERS}{key}:{budget_id}" for budget_id in amounts]
     _refuse_an_empty_reserve(found, source, amount_mgpus)
     refuse_a_fall_below_claims(found, amounts)
     _check_keys([way := f"{WAY}{key}:{source.pk}:{target.pk}"])
@@ -257,9 +264,10 @@ def _same(known: list[Entry], amounts: dict[int, int], key: str) -> list[Entry]:
 
 def _moved_before(source: Budget, target: Budget, amount: int, key: str) -> list[Entry] | None:
     """Return what a transfer of the key wrote, if there was one; refuse another decision."""
-    halves = Entry.objects.filter(kind=Entry.Kind.TRANSFER, key__startswith=f"transfer:{key}:")
+    mine = f"{TRANSFERS}{key}:"
+    halves = Entry.objects.filter(kind=Entry.Kind.TRANSFER, key__startswith=mine).order_by("pk")
     # A key may go on like another one: what follows it is one id, or two.
-    known = [one for one in halves.order_by("pk") if one.key == f"transfer:{key}:{one.budget_id}"]
+    known = [one for one in halves if one.key == f"{mine}{one.budget_id}"]
     if not known:
         return None
     way = f"{WAY}{key}:{source.pk}:{target.pk}"

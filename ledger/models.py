@@ -30,16 +30,20 @@ class Entry(models.Model):
 
     kind = models.CharField(max_length=8, choices=Kind)
     budget = models.ForeignKey(Budget, on_delete=models.PROTECT, related_name="entries")
-    period = models.ForeignKey(Period, on_delete=models.PROTECT, related_name="entries")
+    period = models.ForeignKey(
+        Period, on_delete=models.PROTECT, related_name="entries", db_index=False
+    )
     at = models.DateTimeField()  # what it is about: start of the segment, instant of the hold
     amount_mgpus = models.BigIntegerField()
-    job = models.ForeignKey(Job, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
+    job = models.ForeignKey(
+        Job, null=True, blank=True, on_delete=models.PROTECT, related_name="+", db_index=False
+    )
     attempt = models.PositiveIntegerField(default=0)  # whose hold it is, 0: none
     run = models.ForeignKey(
-        Run, null=True, blank=True, on_delete=models.PROTECT, related_name="entries"
+        Run, null=True, blank=True, on_delete=models.PROTECT, related_name="entries", db_index=False
     )
     pool = models.ForeignKey(
-        Pool, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+        Pool, null=True, blank=True, on_delete=models.PROTECT, related_name="+", db_index=False
     )
     timestep = models.DateTimeField(null=True, blank=True)
     until = models.DateTimeField(null=True, blank=True)  # end of a charge's segment
@@ -47,7 +51,12 @@ class Entry(models.Model):
     gpu_seconds = models.BigIntegerField(default=0)
     parked_gpu_seconds = models.BigIntegerField(default=0)
     author = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+        settings.AUTH_USER_MODEL,
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+        db_index=False,
     )
     note = models.CharField(max_length=300, blank=True)
     key = models.CharField(max_length=120, unique=True)
@@ -74,7 +83,18 @@ class Entry(models.Model):
                 condition=Q(funded=True) | Q(amount_mgpus=0), name="unfunded_is_free"
             ),
         )
+        # A tick writes thousands of entries, and each into every index: none that begins another,
+        # and where few entries are looked for, of those only.
         indexes = (
+            models.Index(
+                fields=["author"], condition=Q(author__isnull=False), name="ledger_entry_by_hand"
+            ),
+            models.Index(
+                fields=["key"],
+                condition=Q(kind__in=["grant", "carry", "transfer"]),
+                opclasses=["varchar_pattern_ops"],
+                name="ledger_entry_decisions",
+            ),
             # These two hold all that sums of a period and open holds need, so that neither reads
             # the table itself.
             models.Index(
@@ -118,7 +138,7 @@ class Rollup(models.Model):
     size = models.PositiveIntegerField(choices=Size)
     since = models.BigIntegerField()  # 0 for a period's
     period = models.ForeignKey(Period, on_delete=models.PROTECT, related_name="+")
-    budget = models.ForeignKey(Budget, on_delete=models.PROTECT, related_name="+")
+    budget = models.ForeignKey(Budget, on_delete=models.PROTECT, related_name="+", db_index=False)
     kind = models.CharField(max_length=8, choices=Entry.Kind)
     funded = models.BooleanField()
     is_realtime = models.BooleanField()  # whether charges are those of services
@@ -146,9 +166,9 @@ class Rollup(models.Model):
 class JobRollup(models.Model):
     """Sums of an attempt's entries in a period, kept like a `Rollup`: open holds, dearest jobs."""
 
-    job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="+")
+    job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="+", db_index=False)
     attempt = models.PositiveIntegerField()
-    period = models.ForeignKey(Period, on_delete=models.PROTECT, related_name="+")
+    period = models.ForeignKey(Period, on_delete=models.PROTECT, related_name="+", db_index=False)
     budget = models.ForeignKey(Budget, on_delete=models.PROTECT, related_name="+")
     kind = models.CharField(max_length=8, choices=Entry.Kind)
     amount_mgpus = models.BigIntegerField()

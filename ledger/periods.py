@@ -18,9 +18,10 @@ from ledger.figures import accounts, all_open_holds, closed_until
 from ledger.holds import release_all
 from ledger.instants import LedgerError, iso, whole
 from ledger.lock import lock_ledger
+from ledger.membership import Membership
 from ledger.models import Entry
 from ledger.period_plans import granted_by_shares
-from ledger.share_changes import apply_change_set, waiting
+from ledger.share_changes import BEGUN, UNDER, apply_change_set, begun_under, waiting
 from workloads.models import Holding, Job
 
 Kind, Status = Entry.Kind, Period.Status
@@ -63,9 +64,10 @@ def start_period(*, period: Period, at: datetime, author: User | None = None) ->
         raise LedgerError(f"{period.name} isn't approved: approve it before it is started.")
     period.status = Status.ACTIVE
     previous = before(period)
+    tree = Membership.load()
     grants = list(_grants(period, author, at))
-    carried = list(_carry_over(period, previous, author, at))
-    write([*grants, *carried])
+    carried = list(_carry_over(period, previous, tree, author, at))
+    write([*grants, *carried, *_moved_with_it(period, tree, author, at)])
     moved, unfunded = _move_holds(previous, period, at) if previous else ([], [])
     for change_set in waiting(period=period, until=at):
         if change_set.effective_at > period.starts_at:
@@ -171,15 +173,28 @@ def _grants(period: Period, author: User | None, now: datetime) -> Iterator[Entr
 
 
 def _carry_over(
-    period: Period, previous: Period | None, author: User | None, now: datetime
+    period: Period,
+    previous: Period | None,
+    tree: Membership,
+    author: User | None,
+    now: datetime,
 ) -> Iterator[Entry]:
     """Yield what each budget takes along from the period before."""
     if previous is None or not period.carry_over_cap:
         return
     _refuse_uncharged(previous)
-    for budget_id, amount in carried(period=period, previous=previous).items():
+    for budget_id, amount in carried(period=period, previous=previous, tree=tree).items():
         key = f"carry:{period.pk}:{budget_id}"
         yield _entry(Kind.CARRY, budget_id, period, amount, key, author, now)
+
+
+def _moved_with_it(
+    period: Period, tree: Membership, author: User | None, now: datetime
+) -> Iterator[Entry]:
+    """Yield a mark for each budget that has moved by the period's first second, not before it."""
+    for budget_id, parent_id in begun_under(period, tree).items():
+        key = f"{BEGUN}{period.pk}:{budget_id}:{UNDER}:{parent_id}"
+        yield _entry(Kind.GRANT, budget_id, period, 0, key, author, now)
 
 
 def _refuse_uncharged(period: Period) -> None:

@@ -18,6 +18,7 @@ from ledger.figures import Accounts, accounts
 from ledger.instants import to_seconds, whole
 from ledger.kept import CHANGES, KEPT, giving_back, kept_in, step
 from ledger.lock import lock_ledger
+from ledger.membership import Membership
 from ledger.models import Entry
 from ledger.moves import Move, Used, moves_at, taken_along
 from ledger.period_plans import granted_by_shares
@@ -27,6 +28,8 @@ Kind = Entry.Kind
 SECOND = timedelta(seconds=1)
 # `grant:change:<change set>:<budget>:under:<parent>`: the ledger has followed a budget's move.
 UNDER = "under"
+# `grant:begun:<period>:<budget>:under:<parent>`: the start had it there already that very second.
+BEGUN = "grant:begun:"
 Trees = Mapping[int | None, Mapping[int, TreeNode]]
 MOVE = "move:"  # and the change set, the budget that moves, the node whose grant it moves
 
@@ -49,7 +52,8 @@ def apply_change_set(*, change_set: ChangeSet, now: datetime) -> list[Entry]:
     approved = change_set.status == ChangeSet.Status.APPROVED
     if period is None or not approved or not _counts_in(period, change_set, now):
         return []
-    if Entry.objects.filter(key__startswith=f"{CHANGES}{change_set.pk}:").exists():
+    marks = Entry.objects.filter(kind=Kind.GRANT, key__startswith=f"{CHANGES}{change_set.pk}:")
+    if marks.exists():
         return []
     entries = list(_Changes(change_set, period, accounts(period=period, at=now), now).entries())
     write(entries)
@@ -135,6 +139,15 @@ def _counts_in(period: Period, change_set: ChangeSet, now: datetime) -> bool:
     if at > period.starts_at:
         return True
     return decided is not None and decided >= at and _start_of(period).exists()
+
+
+def begun_under(period: Period, tree: Membership) -> dict[int, int]:
+    """Return below whom a period's start finds budgets that move in its first second, by id.
+
+    What it grants and carries over stands there already: no change set takes it along again.
+    """
+    moves = moves_at(at=period.starts_at, tree=tree, followed={})
+    return {move.budget_id: move.new[1] for move in moves}
 
 
 def unlike_shares(period: Period) -> Iterator[tuple[datetime, int, int, int]]:
@@ -292,8 +305,9 @@ class _Changes:
 
     def _read(self) -> None:
         """Read what sets of the same instant have moved already."""
-        entries = Entry.objects.filter(period=self.period, kind=Kind.GRANT, at=self.at)
-        entries = entries.filter(key__startswith=CHANGES).order_by("pk")
+        known = Q(key__startswith=CHANGES) | Q(key__startswith=BEGUN)
+        entries = Entry.objects.filter(known, period=self.period, kind=Kind.GRANT, at=self.at)
+        entries = entries.order_by("pk")
         for key, budget_id, amount in entries.values_list("key", "budget_id", "amount_mgpus"):
             *_, what, number = key.split(":")
             self.handled[budget_id] += amount - _kept_by(key)

@@ -5,18 +5,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from django.db.models import Q
+
 from budgets.models import Budget
-from ledger.grants import WAY, way_between
+from ledger.grants import TRANSFERS, WAY, way_between
 from ledger.instants import iso, to_seconds
 from ledger.kept import CHANGES
 from ledger.membership import Membership
 from ledger.models import Entry
 from ledger.moves import Move
 from ledger.problems import EntryProblem, Kind, Problems
-from ledger.share_changes import MOVE, UNDER
+from ledger.share_changes import BEGUN, MOVE, UNDER
 
 Amounts = Mapping[int, int]  # milli-GPU-seconds by budget id
-TRANSFER = "transfer:"
 
 
 @dataclass(slots=True)
@@ -73,10 +74,10 @@ class _Books:
         ends = {}
         for key, at in marks.values_list("key", "at"):
             name, source, target = key.removeprefix(WAY).rsplit(":", 2)
-            ends[f"{TRANSFER}{name}"] = self.budgets[int(source)], self.budgets[int(target)]
-            self.decisions.setdefault(f"{TRANSFER}{name}", _Decision(at))
+            ends[f"{TRANSFERS}{name}"] = self.budgets[int(source)], self.budgets[int(target)]
+            self.decisions.setdefault(f"{TRANSFERS}{name}", _Decision(at))
         for decision, mine in self.decisions.items():
-            if not decision.startswith(TRANSFER):
+            if not decision.startswith(TRANSFERS):
                 continue
             if decision in ends:
                 yield from self._unlike_way(decision, mine, *ends[decision])
@@ -151,7 +152,7 @@ class _Books:
 
 
 def _moved_at(at: datetime) -> set[str]:
-    """Return the ids of the change sets that moved budgets at an instant."""
-    marks = Entry.objects.filter(kind=Kind.GRANT, at=at, key__startswith=CHANGES)
-    keys = marks.filter(key__contains=f":{UNDER}:").values_list("key", flat=True)
-    return {key.split(":")[2] for key in keys}
+    """Return what followed moves of budgets at an instant: change sets, the start of a period."""
+    known = Q(key__startswith=CHANGES) | Q(key__startswith=BEGUN)
+    marks = Entry.objects.filter(known, kind=Kind.GRANT, at=at, key__contains=f":{UNDER}:")
+    return {":".join(key.split(":")[1:3]) for key in marks.values_list("key", flat=True)}

@@ -132,6 +132,14 @@ def test_wrong_changes_are_refused_in_a_sentence(api_of, tree, address, asked, s
     assert set(Budget.objects.values_list("path", flat=True)) == set(make.TREE)
 
 
+@pytest.mark.parametrize("name", ["burn", "move", "rename", "roles"])
+def test_a_role_is_taken_from_who_is_called_as_an_address_ends(api_of, tree, cast, name):
+    make.make_role(make.make_user(name), tree["orlo/science"])
+    address = f"/api/v1/budgets/orlo/science/roles/{name}/"
+    assert api_of("admin").delete(address).status_code == 204
+    assert not Role.objects.filter(user__username=name).exists()
+
+
 def test_roles_are_listed_given_and_taken(api_of, cast):
     manager, address = api_of("manager"), "/api/v1/budgets/orlo/science/petrel/roles/"
     assert manager.get(address).json() == [

@@ -35,7 +35,7 @@ from tests.factories import (
     make_user,
     someone,
 )
-from tests.ledger_world import close, give
+from tests.ledger_world import close, give, write_entry
 from workloads.models import Job, JobEvent, Run
 
 pytestmark = pytest.mark.django_db
@@ -335,8 +335,12 @@ def test_an_adjustment_by_hand_of_a_closed_period_is_a_correction_of_all_of_it(
     petrel, period = tree["orlo/science/petrel"], make_period()
     give(petrel, 100, period)
     words = {"budget": petrel, "author": someone(), "now": T0 + HOUR}
-    for key, of in (("billed", old), ("own", None), (f"of:{period.pk}:own", None)):
+    for key, of in (("billed", old), ("own", None)):
         services.adjust(**words, amount_mgpus=-CREDIT, note=f"as {key}", key=key, of=of)
+    write_entry(
+        kind="adjust", budget=petrel, period=period, at=T0 + HOUR, amount_mgpus=-CREDIT,
+        author=someone(), note="as of", key=f"adjust:of:{period.pk}:own", created_at=T0 + HOUR,
+    )  # fmt: skip
     columns = (
         *("ChargeClass", "ChargePeriodStart", "ChargePeriodEnd", "BillingPeriodStart"),
         "ChargeCategory",
@@ -351,7 +355,7 @@ def test_an_adjustment_by_hand_of_a_closed_period_is_a_correction_of_all_of_it(
             *("Correction", "2026-07-01T00:00:00Z", opens, opens, "Adjustment"),
         ),
         "adjust:own": ("", *own, opens, "Adjustment"),
-        # a key of somebody's own that only looks like one
+        # a key that only looks like one, from when any was taken
         f"adjust:of:{period.pk}:own": ("", *own, opens, "Adjustment"),
     }
     whole = checked(file_of(tree["orlo"], T0, T0 + DAY), tmp_path / "f.csv")

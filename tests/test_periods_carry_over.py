@@ -16,7 +16,7 @@ from ledger import reports, services
 from ledger.carry_over import capped, moved
 from ledger.membership import Membership
 from ledger.models import Entry
-from tests.factories import HOUR, T0, T1, make_period, make_pool, make_user
+from tests.factories import HOUR, T0, T1, make_period, make_pool, make_shares, make_user
 from tests.ledger_world import CREDIT, give, write_entry
 
 BORDER = T0 + 100 * HOUR
@@ -184,6 +184,43 @@ def test_books_are_sound_where_a_budget_moves_in_the_second_of_a_start(
     )  # fmt: skip
     (wrong,) = problems()
     assert wrong.startswith("orlo/vision, two: carried over ")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("then", "science", "vision"),
+    [("", 70, 65), ("late", 70, 65), ("shares", 71, 64), ("back", 95, 40)],
+)
+def test_what_the_start_carried_to_where_a_budget_moves_is_not_taken_along_again(
+    tree: Any, then: str, science: int, vision: int
+) -> None:
+    """petrel's 25 and auk's 10 are carried over; both programs have 100 credits by shares. petrel
+    moves in the very second that the period starts in, before it is started."""
+    petrel, auk, above, beside = (
+        tree[f"orlo/{path}"] for path in ("science/petrel", "science/auk", "science", "vision")
+    )
+    one, user = make_period("one", ends_at=BORDER), make_user()
+    give(petrel, 100, one)
+    give(auk, 40, one)
+    two = make_period(
+        "two", starts_at=BORDER, ends_at=T1, status="approved", capacity={make_pool(): 360_000},
+        carry_over_cap=25_000,
+    )  # fmt: skip
+    there = {"share": 0, "author": user, "reason": "x", "now": BORDER}
+    steering.move_budget(budget=petrel, to=beside, **there)
+    services.start_period(period=two, at=BORDER + HOUR if then == "late" else BORDER)
+    if then == "shares":
+        make_shares(tree["orlo"], {above: 61_000, beside: 39_000}, at=BORDER)
+    elif then == "back":
+        petrel.refresh_from_db()
+        steering.move_budget(budget=petrel, to=above, **there)
+    for _ in range(2):
+        services.apply_due_change_sets(now=BORDER + 2 * HOUR)
+    found = reports.figures(period=two, now=BORDER + 2 * HOUR)
+    assert [found[one.pk].granted_mgpus / CREDIT for one in (above, beside, petrel)] == [
+        science, vision, 25,
+    ]  # fmt: skip
+    assert problems() == []
 
 
 def problems() -> list[str]:

@@ -264,6 +264,20 @@ def test_only_a_closed_period_is_corrected_by_name(
         )  # fmt: skip
 
 
+def test_a_key_of_ones_own_never_reads_as_if_it_named_a_closed_period(
+    tree: dict[str, Budget], closed: tuple[Period, Period]
+) -> None:
+    """Whatever is told beside a statement was written of that period, whatever keys people give."""
+    mine = {"budget": tree[AUK], "amount_mgpus": 1, "author": make_user(), "now": BORDER}
+    for tail in ("x", "of:1:x"):
+        with pytest.raises(services.LedgerError, match="reads as if it named a closed period"):
+            services.adjust(**mine, note="x", key=f"of:{closed[0].pk}:{tail}")
+    for key in (f"of:{closed[0].pk}", f"9:of:{closed[0].pk}:x", f"{closed[0].pk}0:x"):
+        services.adjust(**mine, note="x", key=key)
+    about = services.adjust(**mine, note="x", key=f"of:{closed[0].pk}:x", of=closed[0])
+    assert [one.entry for one in closing_statements.corrections(closed[0])] == [about]
+
+
 def test_reconcile_names_each_figure_that_the_entries_do_not_bear_out(
     tree: dict[str, Budget], closed: tuple[Period, Period]
 ) -> None:

@@ -35,6 +35,21 @@ def paths() -> list[str]:
     return sorted(Budget.objects.values_list("path", flat=True))
 
 
+@pytest.mark.parametrize("word", sorted(services.RESERVED))
+def test_what_bears_a_word_of_our_addresses_from_before_is_renamed_at_its_own(
+    monkeypatch: pytest.MonkeyPatch, api_of: Any, cast: Any, tree: dict[str, Budget], word: str
+) -> None:
+    """Its page and what is below it may be out of reach: its name is not."""
+    at(monkeypatch, T0 + HOUR)
+    old = f"orlo/science/{word}"
+    Budget.objects.filter(pk=tree[PETREL].pk).update(slug=word, path=old)
+    client = client_of(cast["admin"])
+    assert 'value="Petrel"' in client.get(f"/budgets/{old}/rename").content.decode()
+    answer = client.post(f"/budgets/{old}/rename", FORM, follow=True)
+    assert answer.redirect_chain == [(f"/budgets/{NEW}", 302)]
+    assert api_of("admin").get(API.format(NEW)).status_code == 200
+
+
 # --- The rule -------------------------------------------------------------------------------------
 
 

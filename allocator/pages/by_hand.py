@@ -62,13 +62,17 @@ class Preview:
     kind: Kind
     amount_mgpus: int
     moved: list[Moved]
-    goes_beyond: bool = False
-    beyond: int | None = None
+    beyond: int | None = 0
     problem: str = ""
 
     @property
     def is_grant(self) -> bool:
         return self.kind == Kind.GRANT
+
+    @property
+    def hides_reserve(self) -> bool:
+        """Whether it is a grant out of a reserve that the reader doesn't see."""
+        return self.is_grant and self.amount_mgpus > 0 and self.beyond is None
 
     @property
     def places(self) -> int:
@@ -119,7 +123,7 @@ def preview(found: Subject, *, kind: Kind, amount_mgpus: int, of: Period | None)
         Moved(names[one.path], found.hues[one.path], one, one.path in found.parents)
         for one in effect.changes
     ]
-    return Preview(kind, amount_mgpus, moved, goes_beyond=effect.goes_beyond, beyond=effect.beyond)
+    return Preview(kind, amount_mgpus, moved, beyond=effect.beyond)
 
 
 def figures(found: Subject) -> Figures | None:

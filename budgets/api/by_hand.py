@@ -62,10 +62,12 @@ class ByHandEffectOut(serializers.Serializer[Any]):
 
     changes = ChangeOut(many=True)
     goes_beyond_reserve = serializers.BooleanField(
-        help_text="Whether a grant gives more than the parent has in reserve"
+        allow_null=True,
+        help_text="Whether a grant gives more than the parent has in reserve; null where you "
+        "don't see the parent",
     )
     beyond_reserve_mgpus = serializers.IntegerField(
-        allow_null=True, help_text="How much more; null where you don't see the parent"
+        allow_null=True, help_text="How much more; null likewise"
     )
 
 

@@ -84,9 +84,8 @@ class Command(OneLineCommand):
             pairs = {name: getattr(one, name) for name in FIGURES}
             says = (f"{name} {credits(a)} -> {credits(b)}" for name, (a, b) in pairs.items())
             self.stdout.write(f"{one.path}: {', '.join(says)}")
-        if effect.goes_beyond:
-            how_much = "" if effect.beyond is None else f"{credits(effect.beyond)} "
-            self.stdout.write(f"It gives {how_much}more than the parent's reserve.")
+        if effect.beyond:
+            self.stdout.write(f"It gives {credits(effect.beyond)} more than the parent's reserve.")
 
 
 def _refuse(sentence: str) -> CommandError:
