@@ -2,7 +2,9 @@
 
 import logging
 from collections import defaultdict
+from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 from django.conf import settings
 from django.db import transaction
@@ -11,18 +13,26 @@ from django.db.models import F, Min, Q
 from allocator import admission, alarms, delivery, observed, timesteps, turning
 from allocator.calls import Calls, NoAnswer
 from clusters.connectors.base import IdleWindow
-from clusters.models import Cluster
+from clusters.models import Cluster, Pool
 from ledger import figures
 from ledger import services as ledger
 from ledger.entries import Attempt
 from ledger.models import ClosedTimestep
 from ledger.rates import Rates
 from workloads import services as workloads
-from workloads.models import Holding, Job, Run
+from workloads.models import Holding, Job, Run, external_id
 
 logger = logging.getLogger(__name__)
 
 LATE_END = "late-end"  # an alarm: what was charged past an end is not given back yet
+
+
+class Held(NamedTuple):
+    """What is asked of each run that goes on: thousands of models take longer than charges."""
+
+    pk: int
+    ended_at: datetime | None
+    is_realtime: bool
 
 
 def due(*, at: datetime) -> list[datetime]:
@@ -110,26 +120,23 @@ def _cover(boundary: datetime, until: datetime) -> None:
     time that has passed already, up to ``until``, when a tick is late.
     """
     end = boundary + timesteps.step()
-    runs = _held_past(boundary)
-    ended = [run for run in runs if run.ended_at is not None]
+    runs = held_past(boundary)
+    ended = _whole([run.pk for run in runs if run.ended_at is not None])
     for run in ended:
         # It gave back its hold when it ended: what it was promised comes before all others.
         if run.protected_until is not None and run.protected_until > boundary:
             ledger.cover(runs=[run], start=boundary, end=run.protected_until, now=boundary)
-    top_up([run for run in runs if not run.job.is_realtime], boundary, end)
+    top_up([run for run in runs if not run.is_realtime], boundary, end)
     if boundary < until:
-        top_up([run for run in runs if run.job.is_realtime], boundary, min(end, until))
+        top_up([run for run in runs if run.is_realtime], boundary, min(end, until))
     if end > until:
         for run in ended:
             ledger.release_rest(job=run.job, attempt=run.number, at=boundary, now=boundary)
 
 
-def top_up(runs: list[Run], start: datetime, end: datetime) -> None:
+def top_up(runs: Sequence[Run | Held], start: datetime, end: datetime) -> None:
     """Make holds cover [start, end); what can't be is unfunded from there on."""
-    short = ledger.cover(runs=runs, start=start, end=end, now=start)
-    for run in runs:
-        if run.pk not in short:
-            continue
+    for run in _whole(ledger.cover(runs=runs, start=start, end=end, now=start)):
         # What the minimum runtime was promised and is paid for stays so to its end.
         paid_until = max(start, run.protected_until or start)
         workloads.unfund(run=run, at=paid_until)
@@ -169,11 +176,20 @@ def set_aside(runs: list[Run], *, end: datetime) -> bool:
     return all(sum(left.get(mine, {}).values()) >= cost for mine, cost in needed.items())
 
 
-def _held_past(boundary: datetime) -> list[Run]:
-    """Funded runs that held GPUs at an instant and after it."""
+def held_past(boundary: datetime) -> list[Held]:
+    """Funded runs that held GPUs at an instant and after it, by id."""
     beyond = Q(holdings__ended_at=None) | Q(holdings__ended_at__gt=boundary)
     runs = Run.objects.filter(beyond, holdings__funded=True, holdings__started_at__lte=boundary)
-    return list(runs.distinct().select_related("job", "job__budget", "pool").order_by("id"))
+    rows = runs.order_by("id").distinct().values_list("id", "ended_at", "job__kind")
+    return [Held(pk, ended_at, kind == Job.Kind.REALTIME) for pk, ended_at, kind in rows]
+
+
+def _whole(ids: Collection[int]) -> list[Run]:
+    """Read runs whole, with what they are of; by id."""
+    if not ids:
+        return []
+    runs = Run.objects.select_related("job", "job__budget", "pool").in_bulk(ids)
+    return [runs[pk] for pk in sorted(runs)]
 
 
 def _parked(
@@ -183,29 +199,28 @@ def _parked(
 
     A cluster that can't say counts as busy, with an alarm: a charge is never lost for it.
     """
-    by_cluster: dict[int, list[tuple[Run, ledger.Segment]]] = defaultdict(list)
-    runs = Run.objects.select_related("pool").in_bulk({s.run_id for s in segments})
+    by_cluster: dict[int, list[ledger.Segment]] = defaultdict(list)
+    clusters = dict(Pool.objects.order_by().values_list("pk", "cluster_id"))
     for segment in segments:
-        run = runs[segment.run_id]
-        by_cluster[run.pool.cluster_id].append((run, segment))
+        by_cluster[clusters[segment.pool_id]].append(segment)
     parked: dict[tuple[int, datetime], int] = defaultdict(int)
     for cluster in Cluster.objects.filter(pk__in=by_cluster):
-        pairs = by_cluster[cluster.pk]
+        held = by_cluster[cluster.pk]
         try:
-            answers = calls.to(cluster).idle([_window(run, seg) for run, seg in pairs])
+            answers = calls.to(cluster).idle([_window(segment) for segment in held])
         except NoAnswer as failure:
             alarms.raise_alarm(kind=f"no-telemetry:{cluster.slug}", text=str(failure), at=at)
             continue
         alarms.clear(kind=f"no-telemetry:{cluster.slug}", at=at)
-        for (run, segment), seconds in zip(pairs, answers, strict=True):
-            parked[run.pk, segment.start] += seconds
+        for segment, seconds in zip(held, answers, strict=True):
+            parked[segment.run_id, segment.start] += seconds
     return dict(parked)
 
 
-def _window(run: Run, segment: ledger.Segment) -> IdleWindow:
+def _window(segment: ledger.Segment) -> IdleWindow:
     seconds = int((segment.end - segment.start).total_seconds())
     return IdleWindow(
-        external_id=run.external_id,
+        external_id=external_id(segment.job_id, segment.attempt),
         start=segment.start,
         end=segment.end,
         gpus=segment.gpu_seconds // max(1, seconds),

@@ -60,7 +60,8 @@ def record(*, start: datetime, end: datetime, segments: Iterable[Segment]) -> No
     demand = dict(funded)
     for job, seconds in _waited(start, end):
         _ask(demand, entitled, job, seconds * job.gpus)
-    demand, funded = _with_ancestors(demand, start), _with_ancestors(funded, start)
+    parents = shares.parent_map(at=start)
+    demand, funded = _with_ancestors(demand, parents), _with_ancestors(funded, parents)
     Delivery.objects.bulk_create(
         (
             Delivery(
@@ -166,9 +167,8 @@ def of_programs(rows: QuerySet[Delivery]) -> QuerySet[Delivery]:
     return rows.filter(budget__parent__isnull=False, budget__parent__parent=None)
 
 
-def _with_ancestors(leaves: Mapping[Key, int], at: datetime) -> dict[Key, int]:
+def _with_ancestors(leaves: Mapping[Key, int], parents: Mapping[int, int | None]) -> dict[Key, int]:
     """Leaves' GPU-seconds, and those of all that is above them."""
-    parents = shares.parent_map(at=at)
     sums: dict[Key, int] = defaultdict(int)
     for (leaf, pool), seconds in leaves.items():
         step: int | None = leaf

@@ -14,7 +14,7 @@ from random import Random
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from allocator import delivery
+from allocator import closing, delivery
 from allocator.models import Delivery
 from budgets.change_sets import approve, write_set
 from budgets.models import WHOLE, Budget, Period
@@ -296,5 +296,5 @@ def close(world: World, at: datetime) -> None:
     end = at + STEP
     with transaction.atomic():
         assert services.close_timestep(start=at, end=end, parked={}, now=end)
-        live = Run.objects.filter(state=Run.State.RUNNING)
+        live = closing.held_past(end)
         assert not services.cover(runs=live, start=end, end=end + STEP, now=end)

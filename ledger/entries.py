@@ -1,6 +1,6 @@
 """The shape of entries about holds, and writing entries: the one place where that is done."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import cache
 from operator import itemgetter
@@ -12,6 +12,8 @@ from django.db.models.base import ModelState
 from ledger import rollups
 from ledger.bulk import insert
 from ledger.models import Entry
+
+PLAIN = frozenset({int, str, bool, type(None)})
 
 
 class Attempt(NamedTuple):
@@ -28,10 +30,13 @@ def unsaved(**values: Any) -> Entry:
     tick makes three entries for every run.
     """
     defaults = _defaults()
-    if unknown := values.keys() - defaults.keys():
+    known = defaults | values
+    if len(known) > len(defaults):
+        unknown = known.keys() - defaults.keys()
         raise TypeError(f"An entry has no column {', '.join(sorted(unknown))}.")
     entry = Entry.__new__(Entry)
-    entry.__dict__.update(defaults, **values, _state=ModelState())
+    entry.__dict__ = known
+    entry._state = ModelState()
     return entry
 
 
@@ -94,10 +99,9 @@ def write(entries: Sequence[Entry]) -> None:
 
 def _insert(entries: Sequence[Entry]) -> None:
     columns, names = _columns()
-    when = cache(connection.ops.adapt_datetimefield_value)
     values_of = itemgetter(*names)  # not through the fields' descriptors
-    rows = [[_plain(value, when) for value in values_of(entry.__dict__)] for entry in entries]
-    insert(Entry, columns, rows)
+    rows = [values_of(entry.__dict__) for entry in entries]
+    insert(Entry, columns, list(zip(*map(_plain, zip(*rows, strict=True)), strict=True)))
 
 
 @cache
@@ -106,11 +110,16 @@ def _columns() -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(str(field.column) for field in fields), tuple(field.attname for field in fields)
 
 
-def _plain(value: Any, when: Callable[[datetime], Any]) -> Any:
-    """What drivers know: choices are strings of a class of their own."""
-    kind = type(value)
-    if kind is int or kind is str or value is None:
-        return value
-    if kind is datetime:
-        return when(value)
+def _plain(column: Sequence[Any]) -> Sequence[Any]:
+    """Return a column's values as drivers know them: few are different where any needs a change."""
+    if PLAIN.issuperset(map(type, column)):
+        return column
+    known = {value: _known(value) for value in set(column)}
+    return [known[value] for value in column]
+
+
+def _known(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return connection.ops.adapt_datetimefield_value(value)
+    # Choices are strings of a class of their own.
     return str(value) if isinstance(value, str) else value

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from django.db import transaction
 from django.db.models import Q
@@ -141,8 +141,15 @@ def _answer(
     return HoldResult(True, amount, spendable - amount)
 
 
+class Keyed(Protocol):
+    """A run, or what was read of one."""
+
+    @property
+    def pk(self) -> int: ...
+
+
 @transaction.atomic
-def cover(*, runs: Iterable[Run], start: datetime, end: datetime, now: datetime) -> set[int]:
+def cover(*, runs: Iterable[Keyed], start: datetime, end: datetime, now: datetime) -> set[int]:
     """Top up the holds of what ran funded at ``start``, so that each covers its cost to ``end``.
 
     A run that has ended since counts too: missed timesteps are decided on as they would have
@@ -182,7 +189,7 @@ def cover(*, runs: Iterable[Run], start: datetime, end: datetime, now: datetime)
     return uncovered
 
 
-def _funded(runs: Iterable[Run], at: datetime) -> list[Funded]:
+def _funded(runs: Iterable[Keyed], at: datetime) -> list[Funded]:
     """Return what each run holds funded at an instant, by run id; without any it drops out.
 
     A holding whose start isn't confirmed yet counts.

@@ -32,6 +32,7 @@ def to_seconds(instant: datetime) -> int:
     return int(instant.timestamp())
 
 
+@lru_cache(maxsize=1024)
 def from_seconds(seconds: int) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 

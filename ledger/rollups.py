@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import tzinfo
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from django.db import connection, models, transaction
@@ -85,28 +85,36 @@ def zones() -> Zones:
 
 
 def _fact(entry: Entry, realtime: set[int]) -> Fact:
+    kind, job_id = str(entry.kind), entry.job_id
     return Fact(
-        *(entry.period_id, entry.budget_id, str(entry.kind), entry.funded),
-        entry.kind == Kind.CHARGE and entry.job_id in realtime,
-        *(entry.job_id, entry.attempt, to_seconds(entry.at)),
-        *(entry.amount_mgpus, entry.gpu_seconds, entry.parked_gpu_seconds),
+        entry.period_id,
+        entry.budget_id,
+        kind,
+        entry.funded,
+        job_id in realtime and kind == Kind.CHARGE,
+        job_id,
+        entry.attempt,
+        to_seconds(entry.at),
+        entry.amount_mgpus,
+        entry.gpu_seconds,
+        entry.parked_gpu_seconds,
     )
 
 
 def sums_of(facts: Iterable[Fact], zones: Zones) -> dict[Cell, Sums]:
     """Return all the sums that some entries are part of. Pure."""
-    by_hour: dict[Cell, Sums] = {}
+    size = int(Size.HOUR)
+    by_hour: dict[tuple[Any, ...], Sums] = {}  # plain tuples: thousands come down to hundreds
     for fact in facts:
-        cell = Cell(int(Size.HOUR), fact.at - fact.at % Size.HOUR, *fact[:5])
-        _count(by_hour, cell, _amounts(fact))
+        _count(by_hour, (fact.at - fact.at % size, *fact[:5]), _amounts(fact))
     found: dict[Cell, Sums] = {}
     for hour, sums in by_hour.items():
-        for cell in _cells(hour, zones):
+        for cell in _cells(Cell(size, *hour), zones):
             _count(found, cell, sums)
     return found
 
 
-def _count(found: dict[Cell, Sums], cell: Cell, more: Sums) -> None:
+def _count(found: dict[Any, Sums], cell: tuple[Any, ...], more: Sums) -> None:
     known = found.get(cell)
     if known is not None:
         more = (known[0] + more[0], known[1] + more[1], known[2] + more[2], known[3] + more[3])
@@ -135,11 +143,11 @@ def _cells(hour: Cell, zones: Zones) -> Iterator[Cell]:
 def job_sums_of(facts: Iterable[Fact]) -> dict[JobCell, JobSums]:
     """Return all the sums of jobs that some entries are part of. Pure."""
     found: dict[JobCell, JobSums] = {}
-    for fact in facts:
-        if fact.job_id is not None:
-            cell = JobCell(fact.job_id, fact.attempt, *fact[:3])
-            amount, held = found.get(cell, (0, 0))
-            found[cell] = amount + fact.amount_mgpus, held + fact.gpu_seconds
+    for period_id, budget_id, kind, _, _, job_id, attempt, _, amount, held, _ in facts:
+        if job_id is not None:
+            cell = JobCell(job_id, attempt, period_id, budget_id, kind)
+            known = found.get(cell)
+            found[cell] = (known[0] + amount, known[1] + held) if known else (amount, held)
     return found
 
 

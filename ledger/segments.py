@@ -1,8 +1,7 @@
 """What every run held, cut into the segments that charges are made of."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import groupby, pairwise
 from operator import attrgetter, itemgetter
@@ -19,8 +18,7 @@ from workloads.models import Holding
 IN_FORCE = (Period.Status.APPROVED, Period.Status.ACTIVE, Period.Status.CLOSED)
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(NamedTuple):
     """GPUs that a run held, funded or not, over whole seconds [start, end) at one rate.
 
     ``attempt`` is the run's number: each run of a job is one attempt, with a hold of its own.
@@ -55,7 +53,7 @@ class Stay(NamedTuple):
     job_id: int
     attempt: int
     budget_id: int
-    pool_id: int
+    pool_id: int  # so far as in a Segment
     gpus: int
     funded: bool
     start: int
@@ -95,23 +93,29 @@ def cut_run(stays: Sequence[Stay], *, borders: Sequence[int], rates: Rates) -> l
     """Cut one run's stays. Pure. ``borders`` are instants (seconds), sorted."""
     first = stays[0]
     marks = _marks(stays, borders, rates.changes(first.pool_id))
+    whose = first[:5]  # the same fields of a segment
     return [
         Segment(
-            run_id=first.run_id,
-            job_id=first.job_id,
-            attempt=first.attempt,
-            budget_id=first.budget_id,
-            pool_id=first.pool_id,
+            *whose,
             start=from_seconds(a),
             end=from_seconds(b),
             funded=funded,
             gpu_seconds=gpus * (b - a),
             rate=rates.at(first.pool_id, a),
         )
-        for a, b in pairwise(marks)
-        for funded in (True, False)
-        if (gpus := _gpus(stays, funded, a, b))
+        for a, b, funded, gpus in _held(stays, marks)
     ]
+
+
+def _held(stays: Sequence[Stay], marks: Sequence[int]) -> Iterator[tuple[int, int, bool, int]]:
+    """Yield start, end, whether it was funded, and how many GPUs, mark by mark."""
+    # A single one, as most runs have, lasts from the first mark to the last.
+    fundings = (True, False) if len(stays) > 1 else (stays[0].funded,)
+    for a, b in pairwise(marks):
+        for funded in fundings:
+            gpus = _gpus(stays, funded, a, b) if len(stays) > 1 else stays[0].gpus
+            if gpus:
+                yield a, b, funded, gpus
 
 
 def _marks(stays: Sequence[Stay], *borders: Sequence[int]) -> list[int]:

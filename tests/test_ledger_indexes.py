@@ -67,5 +67,5 @@ def test_rows_that_every_tick_changes_have_room_beside_them() -> None:
         cursor.execute("SELECT relname, reloptions FROM pg_class WHERE reloptions IS NOT NULL")
         rooms = dict(cursor.fetchall())
     assert rooms["ledger_jobrollup"] == ["fillfactor=40"]
-    assert rooms["ledger_rollup"] == ["fillfactor=70"]
+    assert rooms["ledger_rollup"] == ["fillfactor=50"]
     assert rooms["workloads_run"] == ["fillfactor=50"]

@@ -129,6 +129,11 @@ class Service(models.Model):
         return f"service of job {self.job_id}"
 
 
+def external_id(job_id: int, number: int) -> str:
+    """Return the name under which connectors know a run, by its job and number; never reused."""
+    return f"allotment-{job_id}-{number}"
+
+
 class Run(models.Model):
     """One attempt of a job on GPUs of one pool."""
 
@@ -186,8 +191,8 @@ class Run(models.Model):
 
     @property
     def external_id(self) -> str:
-        """The name under which the connector knows this run; never reused."""
-        return f"allotment-{self.job_id}-{self.number}"
+        """The name under which the connector knows this run."""
+        return external_id(self.job_id, self.number)
 
 
 class Holding(models.Model):

@@ -20,7 +20,7 @@ NO_INDEX = (
 # A row that every tick changes: with room beside it PostgreSQL leaves its indexes as they are.
 ROOM = (
     ("ledger", "jobrollup", 40),
-    ("ledger", "rollup", 70),
+    ("ledger", "rollup", 50),
     ("workloads", "run", 50),
 )
 REFUSAL = "the period is closed: write the entry in the open one"
