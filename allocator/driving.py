@@ -10,7 +10,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
@@ -28,6 +28,7 @@ from workloads.models import Holding, Job, Run, Service
 
 logger = logging.getLogger(__name__)
 
+CLOCKS_APART = timedelta(minutes=5)  # ours and a cluster's, at most
 OUTCOMES = {
     "completed": Run.EndReason.COMPLETED,
     "failed": Run.EndReason.FAILED,
@@ -86,7 +87,11 @@ def _observe(line: Line, at: datetime) -> int:
     cluster = line.cluster
     live = {run.external_id: run for run in _live().filter(pool__cluster=cluster)}
     seen = line.observe(since=cluster.observed_until, at=at, live=set(live))
-    known = [report for report in seen.runs if report.external_id in live]
+    known = [
+        report
+        for report in seen.runs
+        if (run := live.get(report.external_id)) and not _is_another(run, report)
+    ]
     with transaction.atomic():
         closed = figures.closed_until() if seen.gpus else None
         clusters.record(cluster, seen, closed_until=closed)
@@ -130,6 +135,10 @@ def _start(line: Line, runs: list[Run], at: datetime) -> None:
             continue
         with _told(line, at):
             answer = line.start(_order(run, blocks), at=at)
+            if not isinstance(answer, Refusal) and _is_another(run, answer):
+                since = answer.started_at.date()
+                reason = f"it knows another run by the name {run.external_id}, of {since}"
+                answer = Refusal(external_id=run.external_id, reason=reason)
             if isinstance(answer, Refusal):
                 logger.warning("Run %s was refused: %s", run.external_id, answer.reason)
                 _end(run, Run.EndReason.REFUSED, at, now=at, why=answer.reason)
@@ -218,6 +227,15 @@ def _order(run: Run, blocks: list[workloads.Block]) -> StartOrder:
         time_limit_s=None if limit is None else max(1, limit - job.progress_s),
         open_ended=job.is_realtime,
     )
+
+
+def _is_another(run: Run, report: RunReport) -> bool:
+    """Whether a cluster tells of a run that it knew by this one's name long before.
+
+    Names come round again where ours start anew and the cluster's don't: after a restore, say.
+    What has yet to start has not run since before that was decided.
+    """
+    return run.started_at is None and report.started_at < run.decided_at - CLOCKS_APART
 
 
 def _take_over(run: Run, report: RunReport, at: datetime) -> bool:

@@ -1,20 +1,22 @@
-"""What is looked after every few minutes: requests that end, checkpoints that are due.
+"""What is looked after by beat: requests that end, checkpoints that are due, the books by night.
 
 Whatever can't be done is named by an alarm until it is done, and keeps nothing else waiting.
 """
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from allocator import alarms, requests
 from budgets.one_by_one import Tries
 from budgets.requests import expire_due
+from ledger import reports
 from ledger.services import end_due
 from ledger.takeback import take_due
 from ledger.takeback_notices import announce
 
-REQUESTS, CHECKPOINTS = "requests", "checkpoints"  # alarms
+REQUESTS, CHECKPOINTS, BOOKS = "requests", "checkpoints", "books"  # alarms
+LOOK_BACK = timedelta(days=7)  # of charges; all else is looked at altogether
 
 
 def keep_requests(*, at: datetime) -> None:
@@ -34,6 +36,27 @@ def keep_checkpoints(*, at: datetime) -> int:
         ("What checkpoints will take can't be told", lambda: announce(now=at)),
     )
     return len(done or ()) + (told or 0)
+
+
+def keep_books(*, at: datetime) -> int:
+    """Prove the last week's books, as `reconcile` does; return how many differences there are.
+
+    What isn't so any more a moment later was being written while it was looked at.
+    """
+    found = _differences(at)
+    if found:
+        again = set(_differences(at))
+        found = [one for one in found if one in again]
+    if found:
+        alarms.raise_for_each(kind=BOOKS, problems=found, at=at)
+    else:
+        alarms.clear(kind=BOOKS, at=at)
+    return len(found)
+
+
+def _differences(at: datetime) -> list[str]:
+    span = {"start": at - LOOK_BACK, "end": at}
+    return [*map(str, reports.differences(**span)), *map(str, reports.entry_problems(**span))]
 
 
 def _each(kind: str, at: datetime, *acts: tuple[str, Callable[[], Any]]) -> list[Any]:

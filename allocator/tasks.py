@@ -56,6 +56,12 @@ def keep_checkpoints() -> int:
     return keeping.keep_checkpoints(at=now())
 
 
+@shared_task(name="allocator.tasks.keep_books")
+def keep_books() -> int:
+    """Prove by night that every GPU-second is accounted for, on queue ``long``."""
+    return keeping.keep_books(at=now())
+
+
 def _run(trigger: str) -> int | None:
     made = cycle.run(at=now(), trigger=trigger)
     return None if made is None else made.pk

@@ -250,6 +250,11 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": 15 * 60.0,
         "options": {"expires": 15 * 60},
     },
+    "keep_books": {
+        "task": "allocator.tasks.keep_books",
+        "schedule": crontab(hour=3, minute=10),
+        "options": {"expires": 12 * 3600},
+    },
     "send_notices": {
         "task": "allocator.tasks.send_notices",
         "schedule": 60.0,

@@ -15,7 +15,7 @@ from django.db.models import ProtectedError, Sum
 from allocator import cycle
 from budgets import services
 from budgets.models import Period
-from clusters.models import SimulatedFault
+from clusters.models import SimulatedFault, SimulatedTask
 from ledger import holds, reports
 from ledger import services as ledger
 from ledger.entries import Attempt
@@ -118,6 +118,32 @@ class TestRow20EachSecondIsChargedOnce:
             (run.pk, 600) for run in runs
         ]
         assert len(set(charges.values_list("key", flat=True))) == 3
+
+    @pytest.mark.parametrize("still_runs", [False, True])
+    def test_a_name_that_comes_round_again_takes_nothing_of_who_had_it(
+        self, still_runs: bool
+    ) -> None:
+        """A cluster has known a run by the new one's name for nine years, of somebody else."""
+        place = make_institute()
+        job = place.submit(place.petrel, gpus=1, lasts=3600)
+        then = T0.replace(year=2017)
+        old = SimulatedTask.objects.create(
+            cluster=place.cluster, external_id=f"allotment-{job.pk}-1", started_at=then,
+            ends_at=None if still_runs else then + HOUR, outcome="failed",
+        )  # fmt: skip
+        for at in (T0, T0 + MINUTE, T0 + 2 * HOUR):
+            cycle.run(at=at, trigger="test")
+        job.refresh_from_db()
+        assert job.state == Job.State.COMPLETED
+        assert [run.end_reason for run in job.runs.all()] == ["refused", "completed"]
+        (own,) = job.runs.exclude(started_at=None)
+        assert (own.started_at, own.ended_at) == (T0 + MINUTE, T0 + HOUR + MINUTE)
+        charges = Entry.objects.filter(kind="charge")
+        assert {entry.run_id for entry in charges} == {own.pk}
+        assert sum(entry.gpu_seconds for entry in charges) == 3600
+        assert min(entry.at for entry in charges) == T0 + MINUTE
+        old.refresh_from_db()
+        assert (old.stopped_at is None) == still_runs, "and nobody has stopped it"
 
 
 class TestRow21EveryGpuSecondIsSomewhere:

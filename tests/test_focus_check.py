@@ -2,15 +2,19 @@
 
 import csv
 import io
+import tracemalloc
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
 
+from ledger.exports import focus_keys
 from ledger.exports.focus_check import check_file
 from ledger.exports.focus_columns import columns
+from ledger.exports.focus_keys import Keys, Place
 from ledger.exports.focus_rules import is_unit
 from ledger.instants import LedgerError
 
@@ -161,6 +165,27 @@ def test_a_pair_of_used_and_unused_is_one_entry(tmp_path) -> None:
     assert said(written(tmp_path / "f.csv", used, unused)) == []
     assert len(said(written(tmp_path / "f.csv", used, unused, used))) == 1
     assert len(said(written(tmp_path / "f.csv", unused, unused))) == 1
+
+
+def test_the_first_row_of_what_is_there_twice_is_told_whatever_its_key(tmp_path) -> None:
+    keys = ("b", "a", "b", "c", "a", "b")
+    found = said(written(tmp_path / "f.csv", *({"x_EntryKey": key} for key in keys)))
+    words = "'b' is there twice: nothing is counted twice"
+    assert found == [f"row 4 (and 2 more rows): x_EntryKey: {words}"]
+
+
+def test_ten_times_the_keys_take_no_more_memory(monkeypatch) -> None:
+    monkeypatch.setattr(focus_keys, "BATCH", 500)
+    peaks = []
+    for number in (5_000, 50_000):
+        with closing(Keys()) as keys:
+            tracemalloc.start()
+            for row in range(number):
+                keys.add(Place(f"charge:{row % (number - 1)}", row, "Used"))
+            assert [[one.row for one in places] for places in keys.repeated()] == [[0, number - 1]]
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+    assert peaks[1] < 1.2 * peaks[0]
 
 
 def test_a_correction_s_price_needn_t_give_its_cost(tmp_path) -> None:

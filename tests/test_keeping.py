@@ -5,9 +5,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.core.mail import EmailMessage
 
-from allocator import alarms, keeping, requests
+from allocator import alarms, keeping, requests, tasks
 from allocator.cycle import _grant_what_takes_effect
 from allocator.models import Alarm
 from budgets import notices
@@ -17,10 +18,12 @@ from ledger import periods, services
 from ledger import requests as deciding
 from ledger.grants import transfer
 from ledger.instants import LedgerError
+from ledger.models import Entry
 from ledger.share_changes import apply_change_set, waiting
 from tests import factories as make
 from tests.factories import HOUR, T0
 from tests.ledger_world import CREDIT, give
+from tests.reconcile_world import END, make_books, past_triggers
 from tests.test_requests import AUK, PETREL, SCIENCE, ask, grant
 
 pytestmark = pytest.mark.django_db
@@ -177,3 +180,37 @@ def test_an_address_that_cannot_be_written_to_keeps_no_other_waiting(
     assert notices.send_due(now=T0) == 1
     assert [mail.to for mail in mailoutbox] == [[Notice.objects.get(key="grace").user.email]]
     assert Notice.objects.get(key="ada").mail_due_at == T0 + timedelta(minutes=1)
+
+
+# --- The books, by night --------------------------------------------------------------------------
+
+
+def test_beat_proves_the_books_each_night_and_an_alarm_names_what_differs() -> None:
+    books = make_books()
+    assert keeping.keep_books(at=END) == 0
+    assert alarm("books") is None
+    with past_triggers():
+        Entry.objects.filter(run=books.long, kind="charge").update(gpu_seconds=1)
+    assert keeping.keep_books(at=END) > 0
+    text = alarm("books")
+    assert text is not None
+    assert books.pool.slug in text
+    assert keeping.keep_books(at=END + 8 * DAY) > 0, "sums are looked at altogether"
+
+
+def test_what_was_only_being_written_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_books()
+    looks = iter([["a charge is half written"], [], ["a"], ["a"]])
+    monkeypatch.setattr(keeping, "_differences", lambda at: next(looks))
+    assert keeping.keep_books(at=END) == 0
+    assert alarm("books") is None
+    assert keeping.keep_books(at=END) == 1
+    assert alarm("books") == "a"
+
+
+def test_it_is_night_once_a_day_on_the_long_queue() -> None:
+    scheduled = settings.CELERY_BEAT_SCHEDULE["keep_books"]
+    assert (scheduled["task"], scheduled["schedule"].hour) == (tasks.keep_books.name, {3})
+    assert len(scheduled["schedule"].minute) == 1
+    assert tasks.keep_books.name not in settings.CELERY_TASK_ROUTES
+    assert tasks.keep_books() == 0

@@ -1,16 +1,19 @@
 """Checks a FOCUS cost-and-usage file, of ours or of anybody, against the rules of the format.
 
-Read row by row, so that a file of any length is checked in little memory. What is wrong is told
-per rule and column: in which row first, and in how many. `focus_rules` has the rules of a row.
+Read row by row, with keys in a temporary file, so that one of any length is checked in the same
+memory. What is wrong is told per rule and column: in which row first, and in how many.
+`focus_rules` has the rules of a row.
 """
 
 import csv
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ledger.exports import focus_columns as focus
-from ledger.exports.focus_rules import Fault, Seen, faults_of
+from ledger.exports.focus_keys import Keys
+from ledger.exports.focus_rules import Fault, Seen, faults_of, faults_of_keys
 from ledger.instants import LedgerError
 
 NAME_MAX = 50
@@ -45,38 +48,42 @@ def check_file(path: Path, *, version: str = "") -> Checked:
     if version and version not in focus.VERSIONS:
         raise LedgerError(f"There are no rules for {version!r}: {' or '.join(focus.VERSIONS)}.")
     try:
-        with path.open(encoding="utf-8", newline="") as stream:
-            return _check(csv.reader(stream, strict=True), version)
+        with path.open(encoding="utf-8", newline="") as stream, closing(Keys()) as keys:
+            return _check(csv.reader(stream, strict=True), version, keys)
     except OSError as error:
         raise LedgerError(f"{path} can't be read ({error.strerror}).") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise LedgerError(f"{path} is no CSV file in UTF-8 ({error}).") from None
 
 
-def _check(rows: Iterable[list[str]], version: str) -> Checked:
+def _check(rows: Iterable[list[str]], version: str, keys: Keys) -> Checked:
     stream = iter(rows)
     header = next(stream, [])
     if not any(header):
         raise LedgerError("The file is empty: a cost-and-usage file begins with a line of columns.")
     version = version or _version_of(header)
-    checked, told, seen = Checked(version), dict[tuple[str, str], Broken](), Seen(version)
+    checked, told, seen = Checked(version), dict[tuple[str, str], Broken](), Seen(version, keys)
 
     def tell(row: int, found: Iterable[Fault]) -> None:
         for one in found:
             known = told.get((one.rule, one.column))
-            if known:
-                known.others += 1
+            others = known.others + 1 if known else 0
+            if known and known.row <= row:
+                known.others = others
             else:
-                told[one.rule, one.column] = Broken(row, one.column, one.sentence)
+                told[one.rule, one.column] = Broken(row, one.column, one.sentence, others)
 
     tell(1, _header_faults(header, version))
     number = 1
     for number, cells in enumerate(stream, 2):
+        seen.row = number
         if len(cells) != len(header):
             words = f"the row has {len(cells)} cells, the header {len(header)}"
             tell(number, [Fault("cells", "row", words)])
         else:
             tell(number, faults_of(dict(zip(header, cells, strict=True)), seen))
+    for row, fault in faults_of_keys(keys):
+        tell(row, [fault])
     checked.rows, checked.amount_mgpus = number - 1, seen.amount_mgpus
     checked.broken = sorted(told.values(), key=lambda one: (one.row, one.column))
     return checked

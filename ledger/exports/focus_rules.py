@@ -8,6 +8,7 @@ from decimal import Context, Decimal
 from typing import NamedTuple
 
 from ledger.exports import focus_columns as focus
+from ledger.exports.focus_keys import Keys, Place
 
 Row = Mapping[str, str]
 EXACT = Context(prec=100)
@@ -40,14 +41,14 @@ class Fault(NamedTuple):
 
 
 class Seen:
-    """What rules between rows need to remember: keys as numbers, a few names."""
+    """What rules between rows need to remember: a few names in memory, keys outside of it."""
 
-    def __init__(self, version: str) -> None:
-        self.version = version
+    def __init__(self, version: str, keys: Keys) -> None:
+        self.version, self.keys = version, keys
+        self.row = 1  # the one that is looked at; 1 is the header
         self.amount_mgpus: int | None = None
         self.parent_of: dict[str, str] = {}
         self.period_of: dict[str, tuple[str, str]] = {}
-        self.entries: dict[int, str] = {}
 
 
 def faults_of(row: Row, seen: Seen) -> Iterator[Fault]:
@@ -283,18 +284,24 @@ def _parents(row: Row, seen: Seen) -> Iterator[Fault]:
 
 
 def _entries(row: Row, seen: Seen) -> Iterator[Fault]:
-    """Our own columns: each entry once, or as a pair; a known amount to add up."""
+    """Our own columns: an amount to add up, and keys to look at once all are known."""
     amount = row.get("x_AmountMilliGpuSeconds")
     if amount:
         seen.amount_mgpus = (seen.amount_mgpus or 0) + int(amount)
-    key = row.get("x_EntryKey")
-    if not key:
-        return
-    status = row.get("CapacityReservationStatus", "")
-    before = seen.entries.get(hash(key))
-    seen.entries[hash(key)] = status if before is None else "both"
-    if before is not None and {before, status} != {focus.USED, focus.UNUSED}:
-        yield Fault("pair", "x_EntryKey", f"{key!r} is there twice: nothing is counted twice")
+    if key := row.get("x_EntryKey"):
+        seen.keys.add(Place(key, seen.row, row.get("CapacityReservationStatus", "")))
+    yield from ()
+
+
+def faults_of_keys(keys: Keys) -> Iterator[tuple[int, Fault]]:
+    """Yield the rows, each with its fault, of entries that stand there neither once nor as a pair
+    of Used and Unused."""
+    for places in keys.repeated():
+        first, second = places[:2]
+        is_pair = {first.status, second.status} == {focus.USED, focus.UNUSED}
+        for place in places[2 if is_pair else 1 :]:
+            words = f"{place.key!r} is there twice: nothing is counted twice"
+            yield place.row, Fault("pair", "x_EntryKey", words)
 
 
 RULES: tuple[Callable[[Row, Seen], Iterator[Fault]], ...] = (
