@@ -1,42 +1,37 @@
 """What every budget was granted and what of it is settled, in flight, held and spendable."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import pairwise
-from typing import NamedTuple
-
-from django.db.models import Case, F, QuerySet, Sum, When
 
 from budgets.models import Period
 from ledger.entries import Attempt
+from ledger.hold_sums import HOLDS as HOLDS
+from ledger.hold_sums import OpenHolds as OpenHolds
+from ledger.hold_sums import all_open_holds as all_open_holds
+from ledger.hold_sums import holds_in
+from ledger.hold_sums import open_holds as open_holds
 from ledger.instants import to_seconds
 from ledger.membership import Membership
-from ledger.models import ClosedTimestep, Entry, JobRollup
-from ledger.rates import Rates
-from ledger.segments import Stay, load_stays
+from ledger.models import Entry
+from ledger.running import InBudget, Uncharged
+from ledger.running import closed_until as closed_until
 from ledger.stretches import PeriodSum, period_sums
 
 Kind = Entry.Kind
 GRANTED = (Kind.GRANT, Kind.CARRY, Kind.TRANSFER)
-# What each kind adds to what is settled, and to what is set aside.
+# What each kind adds to what is settled.
 SETTLES = {Kind.CHARGE: 1, Kind.REFUND: -1, Kind.ADJUST: 1}
-HOLDS = {Kind.HOLD: 1, Kind.RELEASE: -1}
-SIGNED_HOLD = Case(When(kind=Kind.HOLD, then=F("amount_mgpus")), default=-F("amount_mgpus"))
-
-
-# What is left of each attempt's hold, by period.
-OpenHolds = dict[Attempt, dict[int, int]]
 
 
 @dataclass(slots=True)
 class Accounts:
     """A period's amounts per budget at an instant, subtrees included, in milli-GPU-seconds.
 
-    ``open_holds`` and ``running`` (not yet charged) stand per attempt, for the attempts that
-    have something in flight and those of the jobs asked for, ``running_of`` per budget and start of
-    what it ran where it stood, as far as it can be paid for. ``strayed`` is what is
+    ``open_holds`` and ``running`` (not yet charged) stand per attempt, for the jobs asked for
+    alone, ``running_of`` per budget and start of what it ran where it stood, as far as it can be
+    paid for. ``strayed`` is what is
     settled and in flight of a budget, but for its own, and not of its children of now, or of more
     than one of them: a budget that moved has spent it where it stood before.
     """
@@ -127,26 +122,25 @@ def accounts_of(
     """Return the same of a period's sums that have been read already."""
     found = Accounts(tree=tree, at=to_seconds(at))
     _add_sums(found, sums)
-    # Thousands run, in hundreds of budgets: summed first, so that each chain is walked once.
-    in_flight: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))  # by start
-    budgets: dict[Attempt, int] = {}
-    for part in uncharged(since=period.starts_at, until=min(at, period.ends_at), tree=tree):
-        found.running[part.attempt] += part.amount_mgpus
-        in_flight[part.budget_id][part.start] += part.amount_mgpus
-        budgets[part.attempt] = part.budget_id
-    found.open_holds.update(holds_in(period, {mine.job_id for mine in budgets} | set(jobs)))
-    under_way: dict[int, int] = defaultdict(int)
-    for attempt, budget_id in budgets.items():
-        under_way[budget_id] += min(found.open_holds[attempt], found.running[attempt])
-    for budget_id, by_start in sorted(in_flight.items()):
-        set_aside = under_way[budget_id]
-        payable = set_aside + max(0, found.spendable(budget_id))
-        for start, amount in sorted(by_start.items()):
-            found.running_of[budget_id, start] = paid = min(amount, payable)
-            found._spend(found.in_flight, budget_id, start, paid)
-            payable -= paid
-        found._add(found.held, budget_id, found.at, -set_aside)
+    uncharged = Uncharged(since=period.starts_at, until=min(at, period.ends_at), tree=tree)
+    if jobs := set(jobs):
+        mine = uncharged.by_attempt(period, jobs=jobs)
+        found.running.update((one.attempt, one.amount_mgpus) for one in mine)
+        found.open_holds.update(holds_in(period, jobs))
+    for budget in sorted(uncharged.by_budget(period)):
+        _add_running(found, budget, uncharged.starts)
     return found
+
+
+def _add_running(found: Accounts, mine: InBudget, starts: Sequence[int]) -> None:
+    """Count what a budget runs: what is set aside for it, and what of the rest it can pay for."""
+    payable = mine.covered_mgpus + max(0, found.spendable(mine.budget_id))
+    for start, amount in zip(starts, mine.parts, strict=True):
+        if amount:
+            found.running_of[mine.budget_id, start] = paid = min(amount, payable)
+            found._spend(found.in_flight, mine.budget_id, start, paid)
+            payable -= paid
+    found._add(found.held, mine.budget_id, found.at, -mine.covered_mgpus)
 
 
 def _add_sums(found: Accounts, sums: Iterable[PeriodSum]) -> None:
@@ -174,73 +168,3 @@ def segment_bounds(charge: Entry) -> tuple[int, int]:
     """Return the start and end of a charge's segment, in seconds since 1970."""
     assert charge.until is not None, "a charge has an end"
     return to_seconds(charge.at), to_seconds(charge.until)
-
-
-def closed_until() -> datetime | None:
-    """Return the end of the last closed timestep; None before the first."""
-    return ClosedTimestep.objects.order_by("-start").values_list("end", flat=True).first()
-
-
-class Running(NamedTuple):
-    """Funded GPU-time of one holding that no charge covers yet; ``start`` in seconds."""
-
-    attempt: Attempt
-    budget_id: int
-    start: int
-    amount_mgpus: int
-
-
-def uncharged(*, since: datetime, until: datetime, tree: Membership | None = None) -> list[Running]:
-    """Return what ran funded in [since, until) and after the last close, ended runs included.
-
-    With ``tree``, apart for each place that its budget had.
-    """
-    since = max(since, closed_until() or since)
-    if since >= until:
-        return []
-    rates = Rates.load()
-    return [
-        Running(
-            Attempt(stay.job_id, stay.attempt),
-            *(stay.budget_id, start),
-            stay.gpus * rates.price(stay.pool_id, start, end),
-        )
-        for stay in load_stays(since, until)
-        if stay.funded
-        for start, end in _places(stay, tree)
-    ]
-
-
-def _places(stay: Stay, tree: Membership | None) -> Iterable[tuple[int, int]]:
-    if tree is None or not tree.moves:
-        return ((stay.start, stay.end),)
-    moves = tree.moves_of(stay.budget_id, stay.start, stay.end)
-    return pairwise([stay.start, *moves, stay.end])
-
-
-def holds_in(period: Period, job_ids: Iterable[int]) -> Iterator[tuple[Attempt, int]]:
-    """Yield what is left of each attempt's hold in a period, also where that is 0."""
-    sums = JobRollup.objects.filter(period=period, job_id__in=sorted(job_ids), kind__in=HOLDS)
-    rows = sums.order_by().values_list("job_id", "attempt").annotate(left=Sum(SIGNED_HOLD))
-    return ((Attempt(job_id, number), left) for job_id, number, left in rows)
-
-
-def open_holds(job_ids: Iterable[int]) -> OpenHolds:
-    """Return Σ hold − Σ release of the jobs' attempts, where it isn't 0."""
-    return _open(JobRollup.objects.filter(job_id__in=sorted(job_ids)))
-
-
-def all_open_holds(*, period: Period | None = None) -> OpenHolds:
-    """Return every open hold, of one period or of all."""
-    return _open(JobRollup.objects.filter(period=period) if period else JobRollup.objects.all())
-
-
-def _open(sums: QuerySet[JobRollup]) -> OpenHolds:
-    rows = sums.filter(kind__in=HOLDS).order_by().values_list("job_id", "attempt", "period_id")
-    found: OpenHolds = {}
-    # What is over by now, which is almost all there ever was, stays in the database.
-    for job_id, number, period_id, left in sorted(
-        rows.annotate(left=Sum(SIGNED_HOLD)).exclude(left=0)
-    ):
-        found.setdefault(Attempt(job_id, number), {})[period_id] = left
-    return found

@@ -10,12 +10,13 @@ from django.db.models import Min, Q
 
 from budgets.models import Budget, ChangeSet, Period
 from ledger.carry_over import carried
-from ledger.figures import Accounts, accounts, closed_until, uncharged
+from ledger.figures import Accounts, accounts, closed_until
 from ledger.instants import from_seconds, iso, to_seconds
 from ledger.membership import Membership
 from ledger.models import Entry
 from ledger.periods import before
 from ledger.problems import EntryProblem, Kind, Problems
+from ledger.running import Uncharged
 from ledger.share_changes import last_move, unlike_shares
 
 STARTED = (Period.Status.ACTIVE, Period.Status.CLOSED)
@@ -114,11 +115,13 @@ def _followed_until(period: Period) -> datetime:
 
 def _with_what_runs(found: Accounts, period: Period) -> dict[int, int]:
     """Return all of each hold by budget: what of it has run stands where its budget stood then."""
-    set_aside, left = defaultdict(int, found.held), dict(found.open_holds)
-    parts = uncharged(since=period.starts_at, until=from_seconds(found.at), tree=found.tree)
-    for part in parts:
-        amount = min(left[part.attempt], part.amount_mgpus)
-        left[part.attempt] -= amount
-        for node in found.tree.chain(part.budget_id, part.start):
-            set_aside[node] += amount
+    set_aside = defaultdict(int, found.held)
+    uncharged = Uncharged(since=period.starts_at, until=from_seconds(found.at), tree=found.tree)
+    for mine in uncharged.by_attempt(period):
+        left = mine.hold_mgpus
+        for start, ran in zip(uncharged.starts, mine.parts, strict=True):
+            amount = min(left, ran)
+            left -= amount
+            for node in found.tree.chain(mine.budget_id, start):
+                set_aside[node] += amount
     return set_aside

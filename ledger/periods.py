@@ -215,9 +215,10 @@ def _move_holds(
     previous: Period, period: Period, now: datetime
 ) -> tuple[list[Attempt], list[Attempt]]:
     """Release what is set aside in the period before; set it aside in this one where it fits."""
-    old = accounts(period=previous, at=period.starts_at)
-    new = accounts(period=period, at=period.starts_at)
     left = all_open_holds(period=previous)
+    asked = {mine.job_id for mine in left}
+    old = accounts(period=previous, at=period.starts_at, jobs=asked)
+    new = accounts(period=period, at=period.starts_at)
     jobs = Job.objects.in_bulk({mine.job_id for mine in left})
     moved, unfunded, entries = [], [], []
     for mine, by_period in sorted(left.items()):

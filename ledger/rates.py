@@ -38,6 +38,14 @@ class Rates:
         """Return the instants (seconds) at which the pool's rate may change, in order."""
         return self._since.get(pool_id, [])
 
+    def pools(self) -> list[int]:
+        """Return the pools that have a rate of their own, in order."""
+        return sorted(self._since)
+
+    def instants(self) -> set[int]:
+        """Return the instants (seconds) at which any pool's rate may change."""
+        return {since for mine in self._since.values() for since in mine}
+
     def price(self, pool_id: int, start: int, end: int) -> int:
         """Return what one GPU costs from start to end (seconds), in milli-GPU-seconds."""
         known = self._prices.get((pool_id, start, end))

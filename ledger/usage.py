@@ -6,9 +6,10 @@ from datetime import datetime
 from django.db.models import Q, Sum
 
 from ledger.decay import ONE, Decay, rounded_up
-from ledger.figures import segment_bounds, uncharged
+from ledger.figures import segment_bounds
 from ledger.instants import span, to_seconds
 from ledger.models import Entry
+from ledger.running import Uncharged
 from ledger.stretches import cover
 
 
@@ -47,8 +48,8 @@ def usage_window(
             bounds = segment_bounds(charge)
             part = _part(charge.amount_mgpus, bounds, window)
             used[charge.budget_id] += part * decay.weight(bounds[0])
-    for running in uncharged(since=start, until=min(end, now)):
-        used[running.budget_id] += running.amount_mgpus * ONE
+    for running in Uncharged(since=start, until=min(end, now)).by_budget():
+        used[running.budget_id] += sum(running.parts) * ONE
     return {pk: rounded_up(weighted) for pk, weighted in sorted(used.items()) if weighted}
 
 

@@ -1,8 +1,10 @@
 """Jobs, their runs and what each run held when. States change only in workloads.services."""
 
+from typing import Any
+
 from django.conf import settings
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import F, Func, Q
 
 from budgets.models import Budget
 from clusters.models import Node, Pool
@@ -195,6 +197,19 @@ class Run(models.Model):
         return external_id(self.job_id, self.number)
 
 
+MOST_GPUS = 63  # of a node: bits of a mask, which is above 0
+
+
+class BitCount(Func):
+    """How many bits of a mask are set: their sum, which any database can work out."""
+
+    template, arg_joiner = "(%(expressions)s)", " + "
+
+    def __init__(self, mask: str, **extra: Any) -> None:
+        bits = (F(mask).bitrightshift(n).bitand(1) for n in range(MOST_GPUS))
+        super().__init__(*bits, **extra)
+
+
 class Holding(models.Model):
     """GPUs (a bit mask) that a run holds on one node from an instant to another.
 
@@ -205,6 +220,10 @@ class Holding(models.Model):
     run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="holdings")
     node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="+")
     mask = models.BigIntegerField()
+    # The database's own count, so that it can add up what runs, and never differs from the mask.
+    gpus = models.GeneratedField(
+        expression=BitCount("mask"), output_field=models.BigIntegerField(), db_persist=True
+    )
     funded = models.BooleanField()
     started_at = models.DateTimeField(null=True, blank=True)  # none until the start is confirmed
     ended_at = models.DateTimeField(null=True, blank=True)
@@ -228,10 +247,6 @@ class Holding(models.Model):
 
     def __str__(self) -> str:
         return f"{self.run_id} holds {self.mask:b} of {self.node_id}"
-
-    @property
-    def gpus(self) -> int:
-        return self.mask.bit_count()
 
 
 class JobEvent(models.Model):

@@ -1,0 +1,193 @@
+"""What ran funded since the last close: added up by the database, by attempt or by budget.
+
+What the same seconds will be charged is worked out in `segments`.
+"""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from django.db import connection
+from django.db.models import (
+    BigIntegerField,
+    Case,
+    F,
+    Func,
+    Sum,
+    Value,
+    When,
+)
+from django.db.models.expressions import Combinable
+
+from budgets.models import Period
+from ledger.entries import Attempt
+from ledger.hold_sums import HOLDS
+from ledger.instants import from_seconds, to_seconds
+from ledger.membership import Membership
+from ledger.models import ClosedTimestep
+from ledger.rates import REFERENCE, Rates
+from ledger.segments import held_in
+
+Statement = tuple[str, Sequence[Any]]  # with its values
+Amounts = tuple[int, ...]  # milli-GPU-seconds, one for each span
+
+
+class OfAttempt(NamedTuple):
+    """What one attempt ran in each span, and what is left of its hold in the period."""
+
+    attempt: Attempt
+    budget_id: int
+    hold_mgpus: int
+    parts: Amounts
+
+    @property
+    def amount_mgpus(self) -> int:
+        return sum(self.parts)
+
+
+class InBudget(NamedTuple):
+    """What all attempts of one budget ran in each span, and how much of it their holds cover."""
+
+    budget_id: int
+    covered_mgpus: int
+    parts: Amounts
+
+
+class Epoch(Func):
+    """An instant in seconds since 1970."""
+
+    output_field = BigIntegerField()
+    template = "CAST(EXTRACT(EPOCH FROM %(expressions)s) AS bigint)"
+
+    def as_sqlite(self, compiler: Any, connection: Any, **extra: Any) -> Any:
+        # The sign is doubled once for the template and once for the cursor.
+        template = "CAST(strftime('%%%%s', %(expressions)s) AS integer)"
+        return self.as_sql(compiler, connection, template=template, **extra)
+
+
+def closed_until() -> datetime | None:
+    """Return the end of the last closed timestep; None before the first."""
+    return ClosedTimestep.objects.order_by("-start").values_list("end", flat=True).first()
+
+
+class Uncharged:
+    """What ran funded in [since, until) and after the last close, ended runs included.
+
+    In spans in which no rate changed and, with ``tree``, no budget moved; ``starts`` are where
+    they begin, in seconds since 1970. One query for what the spans are, one for what ran in them.
+    """
+
+    def __init__(self, *, since: datetime, until: datetime, tree: Membership | None = None) -> None:
+        low, high = to_seconds(max(since, closed_until() or since)), to_seconds(until)
+        self._rates, self._marks = Rates(()), list[int]()
+        if low < high:
+            self._rates = Rates.load()
+            moves = tree.moves if tree else ()
+            inside = {at for at in (*moves, *self._rates.instants()) if low < at < high}
+            self._marks = [low, *sorted(inside), high]
+        self.starts: Sequence[int] = self._marks[:-1]
+
+    def by_attempt(self, period: Period, *, jobs: Collection[int] | None = None) -> list[OfAttempt]:
+        """Return it attempt by attempt, of some jobs or of all, with what a hold has left."""
+        if not self.starts:
+            return []
+        rows = _rows(*self._attempts(period, jobs))
+        return [
+            OfAttempt(Attempt(job, number), budget, int(hold), _whole(parts))
+            for job, number, budget, hold, *parts in rows
+        ]
+
+    def by_budget(self, period: Period | None = None) -> list[InBudget]:
+        """Return it added up by budget; without a period no hold covers any of it."""
+        if not self.starts:
+            return []
+        statement, values = self._attempts(period, None)
+        ran = " + ".join(self._parts)
+        sums = [f"CASE WHEN hold < {ran} THEN hold ELSE {ran} END", *self._parts]
+        columns = ", ".join(f"SUM({one})" for one in sums)
+        statement = f"SELECT budget_id, {columns} FROM ({statement}) ran GROUP BY budget_id"
+        return [
+            InBudget(budget, int(covered), _whole(parts))
+            for budget, covered, *parts in _rows(statement, values)
+        ]
+
+    @property
+    def _parts(self) -> list[str]:
+        return [f"part_{number}" for number in range(len(self.starts))]
+
+    def _attempts(self, period: Period | None, jobs: Collection[int] | None) -> Statement:
+        """Return a row for each attempt: its number, its budget, its hold, what each span costs."""
+        held, values = self._held(jobs)
+        costs = (
+            f"held.{part} * {self._rate(at)} AS {part}"
+            for part, at in zip(self._parts, self.starts, strict=True)
+        )
+        columns = ", ".join((_hold(period), *costs))
+        return (
+            f"SELECT run.job_id, run.number, job.budget_id, {columns} FROM ({held}) held "
+            "JOIN workloads_run run ON run.id = held.of_run "
+            "JOIN workloads_job job ON job.id = run.job_id",
+            values,
+        )
+
+    def _held(self, jobs: Collection[int] | None) -> Statement:
+        """Return a row for each run: the GPU-seconds it held in each span.
+
+        Grouped by a value that no index has: else SQLite goes through all there ever were, in
+        order of run.
+        """
+        held = held_in(from_seconds(self._marks[0]), from_seconds(self._marks[-1]))
+        if jobs is not None:
+            held = held.filter(run__job__in=sorted(jobs))
+        spans = zip(self._parts, pairwise(self._marks), strict=True)
+        parts = {name: Sum(F("gpus") * _seconds(*span)) for name, span in spans}
+        rows = held.filter(funded=True).values(of_run=F("run_id") + 0).annotate(**parts)
+        return rows.query.sql_with_params()
+
+    def _rate(self, at: int) -> str:
+        """Return what pools ask per mille at an instant."""
+        rates = {pool_id: self._rates.at(pool_id, at) for pool_id in self._rates.pools()}
+        cases = "".join(f"WHEN {pool_id} THEN {rate} " for pool_id, rate in rates.items())
+        return f"CASE run.pool_id {cases}ELSE {REFERENCE} END" if cases else f"{REFERENCE}"
+
+
+def _rows(statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        return cursor.fetchall()
+
+
+def _whole(amounts: Sequence[Any]) -> Amounts:
+    return tuple(map(int, amounts))  # PostgreSQL adds up big integers to decimals
+
+
+def _seconds(low: int, high: int) -> Combinable:
+    """Return how long a holding lasted in [low, high); most began before and go on."""
+    since, until = from_seconds(low), from_seconds(high)
+    began = Case(
+        When(started_at__lte=since, then=Value(low)),
+        When(started_at__gte=until, then=Value(high)),
+        default=Epoch("started_at"),
+        output_field=BigIntegerField(),
+    )
+    ended = Case(
+        When(ended_at__lte=since, then=Value(low)),
+        When(ended_at__lt=until, then=Epoch("ended_at")),
+        default=Value(high),
+        output_field=BigIntegerField(),
+    )
+    return ended - began
+
+
+def _hold(period: Period | None) -> str:
+    """Return what is left of an attempt's hold in a period."""
+    if period is None:
+        return "0 AS hold"
+    signs = " ".join(f"WHEN '{kind}' THEN {sign}" for kind, sign in HOLDS.items())
+    kinds = ", ".join(f"'{kind}'" for kind in HOLDS)
+    return (
+        f"COALESCE((SELECT SUM(amount_mgpus * CASE kind {signs} END) FROM ledger_jobrollup one "
+        "WHERE one.job_id = run.job_id AND one.attempt = run.number "
+        f"AND one.period_id = {period.pk} AND one.kind IN ({kinds})), 0) AS hold"
+    )
