@@ -42,6 +42,11 @@ class Plans:
         """Return how much of the period's time with GPUs has passed at an instant, 0 to 1."""
         return self.even.at(_seconds(at))
 
+    @property
+    def begins(self) -> datetime:
+        """From when the period has GPU-time to plan, as ``periods.begins`` says."""
+        return datetime.fromtimestamp(self.even.marks[0], UTC)
+
 
 def load(*, period: Period, at: datetime) -> Plans:
     """Return what is planned in a period as it was planned at an instant. Two queries."""

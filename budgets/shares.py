@@ -110,10 +110,16 @@ def parent_map(*, at: datetime) -> dict[int, int | None]:
     return {pk: node.parent_id for pk, node in tree(at=at).items()}
 
 
-def tree(*, at: datetime, pool: Pool | None = None) -> dict[int, TreeNode]:
-    """Return every active budget by id, depth first, siblings by slug. Three queries."""
+def tree(
+    *, at: datetime, pool: Pool | None = None, budgets: Mapping[int, Budget] | None = None
+) -> dict[int, TreeNode]:
+    """Return every active budget by id, depth first, siblings by slug. Three queries.
+
+    ``budgets``: all there are, as ``every_budget`` has them, where they are loaded already.
+    """
     sets = _sets_in_force(at)
-    return _walk(_budgets(), _vectors(sets), pool.pk if pool else None)
+    rows = every_budget() if budgets is None else budgets
+    return _walk(rows, _vectors(sets), pool.pk if pool else None)
 
 
 def trees(
@@ -123,7 +129,7 @@ def trees(
 
     `instead` has other vectors for some parents, by their id: what a change would make of it.
     """
-    budgets, vectors = _budgets(), _vectors(_sets_in_force(at)) | dict(instead or {})
+    budgets, vectors = every_budget(), _vectors(_sets_in_force(at)) | dict(instead or {})
     return {pool: _walk(budgets, vectors, pool) for pool in pools}
 
 
@@ -201,7 +207,7 @@ class History:
             "change_set_id", "budget_id", "pool_id", "thousandths"
         ):
             by_set.setdefault(set_id, {}).setdefault(child, {})[pool] = value
-        return cls(_budgets(), sets, by_set)
+        return cls(every_budget(), sets, by_set)
 
     def cut(self, start: datetime, end: datetime) -> list[tuple[datetime, datetime]]:
         inside = [change for change in self._changes if start < change < end]
@@ -238,7 +244,8 @@ def _vectors(set_ids: Iterable[int]) -> dict[int, Vector]:
     return vectors
 
 
-def _budgets() -> dict[int, Budget]:
+def every_budget() -> dict[int, Budget]:
+    """Return all budgets by id, archived ones too, in the order that siblings have. One query."""
     return {budget.pk: budget for budget in Budget.objects.order_by("slug", "pk")}
 
 

@@ -1,7 +1,7 @@
 """How fast a budget spends: by day, as a rate, against time, and how long the rest will last."""
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from fractions import Fraction
@@ -12,7 +12,7 @@ from ledger.figures import closed_until
 from ledger.instants import midnight, span, to_seconds, whole
 from ledger.membership import Membership
 from ledger.models import ClosedTimestep
-from ledger.spent import Spent, amounts_between, settled_by_time, settled_over
+from ledger.spent import PeriodSpent, Spent, amounts_between, settled_by_time, settled_over
 
 DAY = 24 * 3600
 SMOOTHING = timedelta(days=7)
@@ -79,11 +79,20 @@ def burn_by_day(
 
 
 def burned(
-    *, budget: Budget, start: datetime, end: datetime, now: datetime, tree: Membership
+    *,
+    budget: Budget,
+    start: datetime,
+    end: datetime,
+    now: datetime,
+    tree: Membership,
+    read: Mapping[int, Iterable[PeriodSpent]] | None = None,
 ) -> Spent:
-    """Return what a budget and all below it settled in [start, end), as of now."""
+    """Return what a budget and all below it settled in [start, end), as of now.
+
+    ``read``: the sums of periods that have been read already, by their id.
+    """
     total = Spent()
-    for piece in settled_over(*span(start, end), now=now, tree=tree, below=budget):
+    for piece in settled_over(*span(start, end), now=now, tree=tree, below=budget, read=read):
         total.add(piece.spent)
     return total
 

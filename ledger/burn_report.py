@@ -1,7 +1,7 @@
 """The burn report: one line per child of a budget, and a total that is their sum."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -14,14 +14,7 @@ from ledger.burn import pace, per_day, rate_window, runway_days
 from ledger.figures import closed_until
 from ledger.instants import LedgerError, from_seconds, iso, span, to_seconds, whole
 from ledger.membership import Membership
-from ledger.spent import (
-    Settled,
-    Spent,
-    amounts_between,
-    settled_between,
-    settled_in,
-    whole_periods,
-)
+from ledger.spent import Spent, amounts_between, settled_over, spent_in
 from ledger.standing import Figures, figures
 
 SECOND = timedelta(seconds=1)
@@ -174,9 +167,6 @@ def report_period(start: datetime, end: datetime) -> Period:
     return period
 
 
-Pieces = list[tuple[int, Spent]]  # by row
-
-
 class _Report:
     """Sorts every sum into the row of the child, or leaf, it stood under at the time."""
 
@@ -196,14 +186,17 @@ class _Report:
         self.tree = tree
         self.names, self.named_at = Names.load(), named_at
         shown = {budget.pk, *self._members()}
-        self.figures = figures(period=period, now=self.now, tree=tree, only=shown)
+        self.sums = {period.pk: spent_in(period, tree)}
+        self.figures = figures(
+            period=period, now=self.now, tree=tree, only=shown, sums=self.sums[period.pk]
+        )
         self.plans = plans.load(period=period, at=self.now)
         self.settled: dict[int, int] = defaultdict(int)
         self.burned: dict[int, Spent] = defaultdict(Spent)
         self.rate: dict[int, int] = defaultdict(int)
         self.ranges: dict[int, period_end.Range | None] = {}
         self.range: period_end.Range | None = None
-        self.of_periods: dict[tuple[int, ...], Pieces] = {}
+        self.row_of: dict[tuple[int, int], int] = {}
 
     def name(self, budget: Budget) -> str:
         """Return what a budget was called at the interval's end, as far as that has come."""
@@ -239,28 +232,23 @@ class _Report:
         every = [(0, at, amount) for _, at, amount in spent]
         self.range = period_end.ranges(view=view, settled=whole, spent=every)[0]
 
-    def _pieces(self, start: datetime, end: datetime) -> Pieces:
-        """Return what was spent by row. Of whole periods once: many reports are about one."""
-        periods = whole_periods(start, end, self.now) or []
-        asked = tuple(one.pk for one in periods)
-        if asked and asked in self.of_periods:
-            return self.of_periods[asked]
-        found = settled_in(periods, tree=self.tree, below=self.budget) if periods else None
-        if found is None:
-            found = settled_between(start, end, tree=self.tree, below=self.budget)
-            return self._by_row(found)
-        self.of_periods[asked] = self._by_row(found)
-        return self.of_periods[asked]
-
-    def _by_row(self, found: Iterable[Settled]) -> Pieces:
+    def _pieces(self, start: datetime, end: datetime) -> list[tuple[int, Spent]]:
+        """Return what was spent, by row."""
+        found = settled_over(
+            start, end, now=self.now, tree=self.tree, below=self.budget, read=self.sums
+        )
         return [(self._row_of(piece.budget_id, piece.start), piece.spent) for piece in found]
 
     def _row_of(self, budget_id: int, seconds: int) -> int:
         """Return whose row an entry of a budget belongs to: a child's, a leaf's or our own."""
         if self.by == "leaf":
             return budget_id
-        chain = self.tree.chain(budget_id, seconds)
-        return chain[max(0, chain.index(self.budget.pk) - 1)]
+        place = budget_id, self.tree.epoch(seconds)
+        row = self.row_of.get(place)
+        if row is None:
+            chain = self.tree.chain(budget_id, seconds)
+            row = self.row_of[place] = chain[max(0, chain.index(self.budget.pk) - 1)]
+        return row
 
     def _members(self) -> list[int]:
         """Return the budgets that have a row now, in order of path."""

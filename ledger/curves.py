@@ -7,7 +7,6 @@ from datetime import datetime
 from fractions import Fraction
 from itertools import groupby
 
-from budgets import periods
 from budgets.core.plans import Curve
 from budgets.models import Budget, Period
 from ledger.figures import GRANTED
@@ -28,12 +27,13 @@ class Step:
 Points = list[tuple[datetime, int]]
 
 
-def granted_steps(*, budget: Budget, period: Period, until: datetime) -> list[Step]:
-    """Return the grants, carry-overs and transfers of a budget up to an instant. Two queries.
+def granted_steps(
+    *, budget: Budget, period: Period, until: datetime, begins: datetime
+) -> list[Step]:
+    """Return the grants, carry-overs and transfers of a budget up to an instant. One query.
 
-    What was granted before the period had GPUs counts from when it had.
+    What was granted before the period had GPUs, as it ``begins``, counts from when it had.
     """
-    begins = periods.begins(period)
     entries = Entry.objects.filter(budget=budget, period=period, kind__in=GRANTED, at__lte=until)
     rows = entries.exclude(amount_mgpus=0).order_by("at", "pk").values_list("at", "amount_mgpus")
     return [
@@ -43,7 +43,7 @@ def granted_steps(*, budget: Budget, period: Period, until: datetime) -> list[St
 
 
 def left(
-    *, budget: Budget, period: Period, steps: Sequence[Step], instants: Sequence[datetime]
+    *, budget: Budget, steps: Sequence[Step], instants: Sequence[datetime], tree: Membership
 ) -> Points:
     """Return what was left (granted − settled) at each instant, and around each step.
 
@@ -52,7 +52,7 @@ def left(
     """
     marks = sorted({*instants, *(step.at for step in steps if step.at <= instants[-1])})
     borders = [to_seconds(at) for at in marks]
-    settled = _settled(budget, borders) if len(marks) > 1 else [0]
+    settled = _settled(budget, borders, tree) if len(marks) > 1 else [0]
     by_instant = {step.at: step.amount_mgpus for step in steps}
     points: Points = []
     granted = 0
@@ -65,11 +65,10 @@ def left(
     return points
 
 
-def _settled(budget: Budget, borders: list[int]) -> list[int]:
+def _settled(budget: Budget, borders: list[int], tree: Membership) -> list[int]:
     """Return what was settled between the first mark and each mark."""
     totals = [0] * len(borders)
-    tree = Membership.load()
-    for piece in settled_by_time(borders, tree=tree, below=budget):
+    for piece in settled_by_time(borders, tree=tree, below=budget, parts=False):
         end = max(piece.end, piece.start + 1)
         totals[min(bisect_right(borders, end - 1), len(borders) - 1)] += piece.spent.settled_mgpus
     running, sums = 0, []

@@ -7,22 +7,19 @@ from datetime import datetime
 
 from budgets.models import Period
 from ledger.entries import Attempt
-from ledger.hold_sums import HOLDS as HOLDS
 from ledger.hold_sums import OpenHolds as OpenHolds
 from ledger.hold_sums import all_open_holds as all_open_holds
 from ledger.hold_sums import holds_in
 from ledger.hold_sums import open_holds as open_holds
 from ledger.instants import to_seconds
+from ledger.kinds import GRANTED as GRANTED
+from ledger.kinds import HOLDS as HOLDS
+from ledger.kinds import SETTLES as SETTLES
 from ledger.membership import Membership
-from ledger.models import Entry
 from ledger.running import InBudget, Uncharged
 from ledger.running import closed_until as closed_until
-from ledger.stretches import PeriodSum, period_sums
-
-Kind = Entry.Kind
-GRANTED = (Kind.GRANT, Kind.CARRY, Kind.TRANSFER)
-# What each kind adds to what is settled.
-SETTLES = {Kind.CHARGE: 1, Kind.REFUND: -1, Kind.ADJUST: 1}
+from ledger.spent import PeriodSpent, spent_in
+from ledger.stretches import segment_bounds as segment_bounds
 
 
 @dataclass(slots=True)
@@ -108,11 +105,11 @@ def accounts(
     ``tree``: who stood under whom, or would.
     """
     tree = tree or Membership.load()
-    return accounts_of(period_sums(period, tree), tree, period=period, at=at, jobs=jobs)
+    return accounts_of(spent_in(period, tree), tree, period=period, at=at, jobs=jobs)
 
 
 def accounts_of(
-    sums: Iterable[PeriodSum],
+    sums: Iterable[PeriodSpent],
     tree: Membership,
     *,
     period: Period,
@@ -143,28 +140,11 @@ def _add_running(found: Accounts, mine: InBudget, starts: Sequence[int]) -> None
     found._add(found.held, mine.budget_id, found.at, -mine.covered_mgpus)
 
 
-def _add_sums(found: Accounts, sums: Iterable[PeriodSum]) -> None:
-    """Add the sums of a period: settled by where a budget stood then, held by where it stands.
-
-    Of each budget first, so that its chain is walked once and not for each kind of entry.
-    """
-    settled: dict[tuple[int, int], int] = defaultdict(int)
-    held: dict[int, int] = defaultdict(int)
+def _add_sums(found: Accounts, sums: Iterable[PeriodSpent]) -> None:
+    """Add the sums of a period: settled by where a budget stood then, held by where it stands."""
     for one in sums:
-        kind = Kind(one.kind)
-        if kind in GRANTED:
-            found.granted[one.budget_id] += one.amount_mgpus
-        elif kind in HOLDS:
-            held[one.budget_id] += HOLDS[kind] * one.amount_mgpus
-        else:
-            settled[one.budget_id, one.since] += SETTLES[kind] * one.amount_mgpus
-    for (budget_id, since), amount in settled.items():
-        found._spend(found.settled, budget_id, since, amount)
-    for budget_id, amount in held.items():
-        found._add(found.held, budget_id, found.at, amount)
-
-
-def segment_bounds(charge: Entry) -> tuple[int, int]:
-    """Return the start and end of a charge's segment, in seconds since 1970."""
-    assert charge.until is not None, "a charge has an end"
-    return to_seconds(charge.at), to_seconds(charge.until)
+        found.granted[one.budget_id] += one.granted_mgpus
+        if one.spent.settled_mgpus:
+            found._spend(found.settled, one.budget_id, one.since, one.spent.settled_mgpus)
+        if one.held_mgpus:
+            found._add(found.held, one.budget_id, found.at, one.held_mgpus)

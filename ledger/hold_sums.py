@@ -6,11 +6,10 @@ from django.db.models import Case, F, QuerySet, Sum, When
 
 from budgets.models import Period
 from ledger.entries import Attempt
+from ledger.kinds import HOLDS
 from ledger.models import Entry, JobRollup
 
 Kind = Entry.Kind
-# What each kind adds to what is set aside.
-HOLDS = {Kind.HOLD: 1, Kind.RELEASE: -1}
 SIGNED_HOLD = Case(When(kind=Kind.HOLD, then=F("amount_mgpus")), default=-F("amount_mgpus"))
 
 # What is left of each attempt's hold, by period.

@@ -22,8 +22,8 @@ from django.db.models.expressions import Combinable
 
 from budgets.models import Period
 from ledger.entries import Attempt
-from ledger.hold_sums import HOLDS
 from ledger.instants import from_seconds, to_seconds
+from ledger.kinds import HOLDS
 from ledger.membership import Membership
 from ledger.models import ClosedTimestep
 from ledger.rates import REFERENCE, Rates

@@ -4,7 +4,7 @@ Whatever is asked for, parts add up to the whole, to the last unit.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from itertools import pairwise
@@ -14,19 +14,30 @@ from django.db.models import Case, F, Max, Min, Q, QuerySet, Sum, When
 from django.db.models.expressions import Combinable
 
 from budgets.models import Budget, Period
-from ledger.figures import SETTLES, closed_until, segment_bounds
 from ledger.instants import from_seconds, local_day, to_seconds
+from ledger.kinds import GRANTED, HOLDS, SETTLES
 from ledger.membership import Membership
 from ledger.models import Entry, Rollup
+from ledger.running import closed_until
 from ledger.segments import IN_FORCE
-from ledger.stretches import CORRECTIONS, PARKED_COST, Cover, by_epoch, cover, standing_below
+from ledger.stretches import (
+    CORRECTIONS,
+    FOREVER,
+    PARKED_COST,
+    Cover,
+    by_epoch,
+    cover,
+    segment_bounds,
+    standing_below,
+)
 from workloads.models import Job
 
 Kind = Entry.Kind
 HOUR, DAY = 3600, 24 * 3600
-CHARGED, PAID = Q(kind=Kind.CHARGE), Q(kind=Kind.CHARGE, funded=True)
-SERVED = Q(is_realtime=True)
-SIGNED = {kind: F("amount_mgpus") * sign for kind, sign in SETTLES.items()}
+# Only charges carry GPU-seconds or are real time, and only funded ones cost, so that no sum need
+# ask for its kind again: that is most of what reading a year's sums takes.
+PAID, SERVED = Q(funded=True), Q(is_realtime=True)
+CORRECTED = {kind: SETTLES[kind] for kind in CORRECTIONS}
 BUSY_COST = F("amount_mgpus") - F("parked_mgpus")
 BUSY_TIME = F("gpu_seconds") - F("parked_gpu_seconds")
 
@@ -73,6 +84,48 @@ class Settled(NamedTuple):
     spent: Spent
 
 
+class PeriodSpent(NamedTuple):
+    """A budget in a period: granted and held in all, and what it settled in its place of then.
+
+    ``since``: an instant of that place, in seconds since 1970. A budget that moved has a row for
+    each of its places, with granted and held in the first.
+    """
+
+    budget_id: int
+    since: int
+    granted_mgpus: int
+    held_mgpus: int
+    spent: Spent
+
+
+def spent_in(period: Period, tree: Membership) -> list[PeriodSpent]:
+    """Return all of a period's sums, by budget. One query where nobody ever moved, else a few."""
+    moved = tree.wanderers() if tree.moves else set()
+    given = {"granted": _signed(dict.fromkeys(GRANTED, 1)), "held": _signed(HOLDS)}
+    rows = _summed(_whole([period]).values_list("budget_id").annotate(**given))
+    found = [
+        PeriodSpent(pk, 0, granted, held, Spent() if pk in moved else Spent(*sums))
+        for pk, granted, held, *sums in rows
+    ]
+    return found + (list(_of_the_moved(period, tree, moved)) if moved else [])
+
+
+def _whole(periods: Iterable[Period]) -> QuerySet[Rollup]:
+    sums = Rollup.objects.filter(size=Rollup.Size.PERIOD, since=0, period__in=periods)
+    return sums.order_by()
+
+
+def _of_the_moved(period: Period, tree: Membership, moved: set[int]) -> Iterator[PeriodSpent]:
+    mine = Q(period=period, budget_id__in=moved)
+    found = cover([0, *tree.moves, FOREVER])
+    for sums in found.rollups():
+        rows = by_epoch(sums.filter(mine), tree.moves).values_list("budget_id", "epoch")
+        for pk, epoch, *amounts in _summed(rows):
+            yield PeriodSpent(pk, tree.begin(epoch), 0, 0, Spent(*amounts))
+    for piece in _at_edges(found, tree, mine, [0, FOREVER], by=()):
+        yield PeriodSpent(piece.budget_id, piece.start, 0, 0, piece.spent)
+
+
 def whole_periods(start: datetime, end: datetime, now: datetime) -> list[Period] | None:
     """Return the periods that the interval holds all entries of, if it holds no part of another."""
     known = max(now, closed_until() or now)
@@ -80,32 +133,45 @@ def whole_periods(start: datetime, end: datetime, now: datetime) -> list[Period]
     periods = list(there)
     if any(start > one.starts_at or end < min(one.ends_at, known) for one in periods):
         return None
-    # What was corrected in this very second, or by a clock ahead, comes after the interval.
+    return None if _corrected_since(end, periods) else periods
+
+
+def _corrected_since(end: datetime, periods: Collection[Period]) -> bool:
+    """Say whether any correction comes after an interval: of its very second, or a clock ahead.
+
+    Sums know the hours that have any, of which there are none in almost all cases.
+    """
+    since = to_seconds(end) // HOUR * HOUR
+    hours = Rollup.objects.filter(size=Rollup.Size.HOUR, since__gte=since)
+    if not hours.filter(kind__in=CORRECTIONS, period__in=periods).exists():
+        return False
     later = Entry.objects.filter(kind__in=CORRECTIONS, at__gte=end, period__in=periods)
-    return None if later.exists() else periods
-
-
-def settled_in(
-    periods: Iterable[Period], *, tree: Membership, below: Budget
-) -> list[Settled] | None:
-    """Return what each budget settled in whole periods, at no instant; None if any ever moved."""
-    if tree.moves:
-        return None
-    rollups, _ = standing_below(tree, below.pk, (0, 1))
-    totals = Rollup.objects.filter(rollups, size=Rollup.Size.PERIOD, since=0, period__in=periods)
-    rows = totals.filter(kind__in=SETTLES).order_by()
-    return [_settled(pk, 0, *sums) for pk, *sums in _summed(rows, "budget_id")]
+    return later.exists()
 
 
 def settled_over(
-    start: datetime, end: datetime, *, now: datetime, tree: Membership, below: Budget
+    start: datetime,
+    end: datetime,
+    *,
+    now: datetime,
+    tree: Membership,
+    below: Budget,
+    read: Mapping[int, Iterable[PeriodSpent]] | None = None,
 ) -> list[Settled]:
     """Return what each budget settled in [start, end): from the periods' own sums where they are
-    whole and nobody ever moved, else as `settled_between`.
+    whole and nobody ever moved (then at no instant), else as `settled_between`.
+
+    ``read``: the sums of periods that have been read already, by their id.
     """
-    periods = whole_periods(start, end, now)
-    found = settled_in(periods, tree=tree, below=below) if periods else None
-    return settled_between(start, end, tree=tree, below=below) if found is None else found
+    periods = None if tree.moves else whole_periods(start, end, now)
+    if not periods:
+        return settled_between(start, end, tree=tree, below=below)
+    ids, known = tree.below(below.pk, 0, 1)[0][2], read or {}
+    found = [(row.budget_id, row.spent) for one in periods for row in known.get(one.pk, ())]
+    if others := [one for one in periods if one.pk not in known]:
+        rows = _summed(_whole(others).values_list("budget_id"))
+        found += [(pk, Spent(*sums)) for pk, *sums in rows]
+    return [Settled(pk, 0, 0, spent) for pk, spent in found if pk in ids and spent != Spent()]
 
 
 def settled_between(
@@ -120,9 +186,9 @@ def settled_between(
     rollups, entries = standing_below(tree, below.pk, (low, high)) if below else (Q(), Q())
     pieces: list[Settled] = []
     for sums in found.rollups():
-        rows = by_epoch(sums.filter(rollups), tree.moves)
-        for budget_id, _, *sums_of in _summed(rows, "budget_id", "epoch"):
-            pieces.append(_settled(budget_id, 0, *sums_of))
+        rows = by_epoch(sums.filter(rollups), tree.moves).values_list("budget_id", "epoch")
+        for budget_id, _, first, *sums_of in _summed(rows.annotate(first=Min("since"))):
+            pieces.append(Settled(budget_id, first, first, Spent(*sums_of)))
     edges = _at_edges(found, tree, entries, [low, high], by=())
     return pieces + [one for one in edges if below is None or _is_below(tree, one, below)]
 
@@ -144,12 +210,18 @@ def amounts_between(
 
 
 def settled_by_time(
-    borders: Sequence[int], *, tree: Membership, below: Budget, zone: tzinfo | None = None
+    borders: Sequence[int],
+    *,
+    tree: Membership,
+    below: Budget,
+    zone: tzinfo | None = None,
+    parts: bool = True,
 ) -> list[Settled]:
     """Return what a budget and all below it settled, in pieces that cross no border.
 
     From the first to the last border (sorted seconds since 1970). Pieces are of any budget: what
-    was settled in the same hour, day or week is one. ``zone``: borders are its midnights.
+    was settled in the same hour, day or week is one. ``zone``: borders are its midnights. Without
+    ``parts`` only all that was settled is read, not what it was spent on.
     """
     low, high = borders[0], borders[-1]
     days = _local_days(borders, zone) if zone else set()
@@ -157,8 +229,9 @@ def settled_by_time(
     rollups, entries = standing_below(tree, below.pk, (low, high))
     pieces: list[Settled] = []
     for size, sums in found.by_size():
-        for _, *sums_of in _summed(sums.filter(rollups), "since"):
-            pieces.append(_settled(below.pk, size, *sums_of))
+        rows = sums.filter(rollups).values_list("since")
+        for since, *sums_of in _summed(rows) if parts else rows.annotate(total=_signed()):
+            pieces.append(Settled(below.pk, since, since + size, Spent(*sums_of)))
     edges = _at_edges(found, tree, entries, borders, by=("timestep",))
     return pieces + [one for one in edges if _is_below(tree, one, below)]
 
@@ -192,22 +265,21 @@ def _local_days(borders: Sequence[int], zone: tzinfo) -> set[tuple[int, int]]:
     return {(a, b) for a, b in days if local_day(b - 1, zone) == a and local_day(b, zone) == b}
 
 
-def _summed(rows: QuerySet[Any], *by: str) -> QuerySet[Any, tuple[Any, ...]]:
-    """Return sums of rollups in groups: what they are ``by``, then as ``_settled`` takes them.
+def _summed(groups: QuerySet[Any, Any]) -> QuerySet[Any, Any]:
+    """Add to groups of rollups the fields of ``Spent``, in their order.
 
     One row a group, and nothing in it that a database has to convert: hundreds of budgets in
     hundreds of days are read by each report.
     """
-    return rows.values_list(*by).annotate(
-        first=Min("since"),
+    return groups.annotate(
         spent_settled=_signed(),
-        spent_parked=_sum("parked_mgpus", PAID),
-        spent_realtime=_sum(BUSY_COST, PAID & SERVED),
-        spent_corrected=_signed(*CORRECTIONS),
+        spent_parked=Sum("parked_mgpus"),
+        spent_realtime=_sum(BUSY_COST, SERVED),
+        spent_corrected=_signed(CORRECTED),
         time_busy=_sum(BUSY_TIME, PAID & ~SERVED),
         time_parked=_sum("parked_gpu_seconds", PAID),
         time_realtime=_sum(BUSY_TIME, PAID & SERVED),
-        time_unfunded=_sum("gpu_seconds", CHARGED & Q(funded=False)),
+        time_unfunded=_sum("gpu_seconds", ~PAID),
     )
 
 
@@ -215,14 +287,10 @@ def _sum(what: str | Combinable, where: Q) -> Sum:
     return Sum(what, filter=where, default=0)
 
 
-def _signed(*kinds: str) -> Sum:
-    """Return the sum of what entries of some kinds (none: all that do) add to what is settled."""
-    cases = (When(kind=kind, then=SIGNED[Kind(kind)]) for kind in kinds or SIGNED)
-    return Sum(Case(*cases, default=0))
-
-
-def _settled(budget_id: int, size: int, first: int, *sums: int) -> Settled:
-    return Settled(budget_id, first, first + size, Spent(*sums))
+def _signed(signs: Mapping[Kind, int] = SETTLES) -> Sum:
+    """Return the sum of what entries of some kinds add to a figure."""
+    cases = (When(kind=kind, then=F("amount_mgpus") * sign) for kind, sign in signs.items())
+    return Sum(Case(*cases, default=0), default=0)
 
 
 def _at_edges(

@@ -1,7 +1,7 @@
 """Each budget's figures in a period, for the whole tree in one pass."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -10,8 +10,7 @@ from budgets.periods import active
 from ledger.figures import Accounts, accounts, accounts_of
 from ledger.instants import whole
 from ledger.membership import Membership
-from ledger.models import Entry
-from ledger.stretches import PeriodSum, period_sums
+from ledger.spent import PeriodSpent, spent_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +63,14 @@ def figures(
     now: datetime,
     tree: Membership | None = None,
     only: Collection[int] | None = None,
+    sums: Sequence[PeriodSpent] | None = None,
 ) -> dict[int, Figures]:
     """Return the figures of every budget by id, or of some, in a constant number of queries.
 
-    ``tree``: who stood under whom, where it is loaded already.
+    ``tree``: who stood under whom; ``sums``: the period's; where they have been read already.
     """
     tree = tree or Membership.load()
-    sums = list(period_sums(period, tree))
+    sums = spent_in(period, tree) if sums is None else sums
     found = accounts_of(sums, tree, period=period, at=whole(now, "now"))
     time = _gpu_time(sums, tree)
     given = given_to_children(found)
@@ -99,16 +99,18 @@ def spendable(*, budget: Budget, now: datetime) -> int:
     return accounts(period=period, at=now).spendable(budget.pk) if period else 0
 
 
-def _gpu_time(sums: Iterable[PeriodSum], tree: Membership) -> dict[int, GpuTime]:
+def _gpu_time(sums: Iterable[PeriodSpent], tree: Membership) -> dict[int, GpuTime]:
     """Return the GPU-seconds of charges by budget, each with what stood below it at the time."""
     total: dict[int, GpuTime] = defaultdict(GpuTime)
     for one in sums:
-        if one.kind == Entry.Kind.CHARGE:
-            spent = GpuTime.of(
-                one.funded, one.gpu_seconds, one.parked_gpu_seconds, one.parked_mgpus
+        spent = one.spent
+        held = spent.busy_gpu_seconds + spent.parked_gpu_seconds + spent.realtime_gpu_seconds
+        if held or spent.unfunded_gpu_seconds:
+            time = GpuTime(
+                held, spent.parked_gpu_seconds, spent.parked_mgpus, spent.unfunded_gpu_seconds
             )
             for node in tree.chain(one.budget_id, one.since):
-                total[node].add(spent)
+                total[node].add(time)
     return total
 
 

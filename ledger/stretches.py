@@ -15,7 +15,7 @@ from django.db.models import Case, F, IntegerField, Q, QuerySet, Sum, Value, Whe
 from django.db.models.functions import Cast
 
 from budgets.models import Period
-from ledger.instants import from_seconds
+from ledger.instants import from_seconds, to_seconds
 from ledger.membership import Membership
 from ledger.models import ClosedTimestep, Entry, Rollup
 
@@ -187,6 +187,12 @@ def amounts(model: type[Any]) -> dict[str, Sum]:
     paid = Q(funded=True, gpu_seconds__gt=0)
     cost = Sum(PARKED_COST, filter=paid, default=0) if model is Entry else Sum(AMOUNTS[-1])
     return {f"sum_{name}": Sum(name) for name in AMOUNTS[:-1]} | {f"sum_{AMOUNTS[-1]}": cost}
+
+
+def segment_bounds(charge: Entry) -> tuple[int, int]:
+    """Return the start and end of a charge's segment, in seconds since 1970."""
+    assert charge.until is not None, "a charge has an end"
+    return to_seconds(charge.at), to_seconds(charge.until)
 
 
 def standing_below(tree: Membership, budget_id: int, marks: Sequence[int]) -> tuple[Q, Q]:

@@ -7,8 +7,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from budgets.models import Budget, Period
-from ledger import burn, spenders
-from ledger import burn_report as report_module
+from ledger import burn, spenders, spent
 from ledger.reports import burn_report
 from tests.burn_world import END, odd_ledger
 from tests.factories import HOUR, T0, make_shares
@@ -69,7 +68,7 @@ def test_a_report_over_whole_periods_is_that_over_all_their_hours(tree, monkeypa
     odd_ledger(tree)
     asked_for = {"budget": tree["orlo"], "start": T0, "end": END, "now": END, "by": "leaf"}
     whole = burn_report(**asked_for)
-    monkeypatch.setattr(report_module, "whole_periods", lambda *_: None)
+    monkeypatch.setattr(spent, "whole_periods", lambda *_: None)
     assert burn_report(**asked_for) == whole
     assert whole.total.burned_mgpus
 

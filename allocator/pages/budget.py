@@ -1,26 +1,37 @@
 """One budget: will it last, where did it go, and who goes first."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import dropwhile
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from allocator.pages import burning, by_hand, changes, fairness, planning, requests, transfers, tree
+from django.db.models import Count
+
+from allocator.pages import by_hand, changes, fairness, planning, requests, transfers, tree
+from allocator.pages.books import Books
 from allocator.pages.burning import Burn
 from allocator.pages.changes import Change
 from allocator.pages.fairness import Fairness
 from allocator.pages.planning import Ahead
-from budgets import hues, periods, plans, shares
-from budgets.access import RANK, Action, Kind, Person, Standing, get_budget_or_404, standing
+from budgets import hues, periods, shares
+from budgets.access import (
+    RANK,
+    Action,
+    Kind,
+    Person,
+    Standing,
+    get_budget_or_404,
+    is_within,
+    standing,
+)
 from budgets.hues import Hue
 from budgets.models import WHOLE, Budget, Period, Role
 from budgets.shares import TreeNode
-from ledger import curves, rankings, reports
-from ledger.burn import burned
+from ledger import rankings, reports
 from ledger.instants import midnight
-from ledger.membership import Membership
 from ledger.models import Entry
 from ledger.reports import DayBurn
 from ledger.spent import Spent
@@ -137,18 +148,18 @@ class Page:
 def page(user: Person, *, path: str, now: datetime, sort: str = "") -> Page:
     """Read one budget as one person may see it; Http404 if they may not. Constant queries."""
     budget = get_budget_or_404(user, path)
-    held = standing(user)
-    nodes = shares.tree(at=now)
+    held, every = standing(user), shares.every_budget()
+    nodes = shares.tree(at=now, budgets=every)
     node = nodes.get(budget.pk)
     period = periods.active(now)
-    members = Membership.load()
-    burns = _burns(nodes, budget, period, members, now)
+    books = Books.load(period, now) if period else None
+    burns = books.burns(_shown(nodes, budget)) if books else {}
     chain = _chain(nodes, budget, burns, held)
-    painted = hues.of_budgets()
-    spent = _spent(budget, period, members, now)
-    days = _days(budget, period, spent, painted[path], members, now) if period else []
-    below = [one.pk for one in _subtree(budget)]
-    jobs = Job.objects.filter(budget_id__in=below)
+    painted = hues.of_budgets(every.values())
+    spent = books.spent(budget) if books else Spent()
+    days = _days(books, budget, spent, painted[path]) if books else []
+    below = _below(budget, every)
+    live = _live(below)
     return Page(
         budget=budget,
         hue=painted[path],
@@ -158,15 +169,15 @@ def page(user: Person, *, path: str, now: datetime, sort: str = "") -> Page:
         burn=burns.get(budget.pk),
         binding=next((link.budget for link in chain if link.binds), None),
         period=period,
-        elapsed=int(periods.elapsed(period, now) * WHOLE) if period else None,
+        elapsed=int(books.planned.elapsed(now) * WHOLE) if books else None,
         days=days,
         most_gpu_seconds=max((day.held_gpu_seconds for day in days), default=0),
         split=_split(spent, painted[path]) if period else None,
         fair=fairness.of_budget(budget=budget, tree=nodes, held=held, now=now),
-        lines=_lines(held, budget, nodes, burns, period, sort),
+        lines=_lines(held, budget, nodes, burns, period, painted, sort),
         jobs=_top_jobs(below, period),
-        running=jobs.filter(state__in=(Job.State.RUNNING, Job.State.STARTING)).count(),
-        waiting=jobs.filter(state=Job.State.QUEUED).count(),
+        running=live[Job.State.RUNNING] + live[Job.State.STARTING],
+        waiting=live[Job.State.QUEUED],
         people=_people(budget),
         own_changes=changes.of_child(budget, limit=CHANGES),
         changes=changes.history([budget.pk], limit=CHANGES),
@@ -180,7 +191,7 @@ def page(user: Person, *, path: str, now: datetime, sort: str = "") -> Page:
         by_hand=by_hand.lately(budget, limit=BY_HAND),
         asked=requests.open_for(user, budget=budget, now=now),
         effective=int(node.effective * WHOLE) if node else None,
-        planned_mgpus=_planned(budget, period, now),
+        planned_mgpus=books.planned_left(budget) if books else None,
         ahead=planning.ahead(budget, period=period, now=now) if period else None,
     )
 
@@ -193,30 +204,27 @@ def _shown(nodes: Mapping[int, TreeNode], budget: Budget) -> set[int]:
     return {one.budget.pk for one in shares.path_to_root(nodes, budget.pk)} | set(node.children)
 
 
-def _burns(
-    nodes: Mapping[int, TreeNode],
-    budget: Budget,
-    period: Period | None,
-    members: Membership,
-    now: datetime,
-) -> dict[int, Burn]:
-    if period is None:
-        return {}
-    return burning.burns(period=period, now=now, only=_shown(nodes, budget), tree=members)
-
-
 def _lines(
     held: Standing,
     budget: Budget,
     nodes: Mapping[int, TreeNode],
     burns: Mapping[int, Burn],
     period: Period | None,
+    painted: Mapping[str, Hue],
     sort: str,
 ) -> list[tree.Line]:
     node = nodes.get(budget.pk)
     if node is None or not node.children:
         return []
-    return tree.children(held, budget=budget, nodes=nodes, burns=burns, period=period, sort=sort)
+    return tree.children(
+        held,
+        budget=budget,
+        nodes=nodes,
+        burns=burns,
+        period=period,
+        painted=painted,
+        sort=sort,
+    )
 
 
 def _asks(held: Standing, budget: Budget) -> bool:
@@ -226,19 +234,17 @@ def _asks(held: Standing, budget: Budget) -> bool:
     return parent is not None and held.can(Action.ASK, budget.path) and not decides
 
 
-def _planned(budget: Budget, period: Period | None, now: datetime) -> int | None:
-    if period is None:
-        return None
-    steps = curves.granted_steps(budget=budget, period=period, until=now)
-    curve = plans.load(period=period, at=now).of(budget.pk)
-    return curves.planned_left(curve=curve, steps=steps, at=now)
+def _below(budget: Budget, every: Mapping[int, Budget]) -> set[int] | None:
+    """Return the ids of a budget and all below it; None where that is all there are."""
+    ids = {pk for pk, one in every.items() if is_within(one.path, budget.path)}
+    return None if len(ids) == len(every) else ids
 
 
-def _subtree(budget: Budget) -> list[Budget]:
-    rows = Budget.objects.filter(path=budget.path) | Budget.objects.filter(
-        path__startswith=f"{budget.path}/"
-    )
-    return list(rows)
+def _live(below: Collection[int] | None) -> Mapping[str, int]:
+    """Return how many jobs are in each state that hasn't ended."""
+    jobs = Job.objects.exclude(state__in=Job.ENDED).order_by()
+    mine = jobs if below is None else jobs.filter(budget_id__in=below)
+    return Counter(dict(mine.values_list("state").annotate(count=Count("pk"))))
 
 
 def _chain(
@@ -268,21 +274,12 @@ def _free(burn: Burn) -> int:
     return one.granted_mgpus - one.settled_mgpus - one.in_flight_mgpus - one.held_mgpus
 
 
-def _spent(budget: Budget, period: Period | None, tree: Membership, now: datetime) -> Spent:
-    """Return what was settled in the period so far, the budget's subtree included."""
-    if period is None or now <= period.starts_at:
-        return Spent()
-    return burned(budget=budget, start=period.starts_at, end=now, now=now, tree=tree)
-
-
-def _days(
-    budget: Budget, period: Period, spent: Spent, hue: Hue, tree: Membership, now: datetime
-) -> list[Day]:
+def _days(books: Books, budget: Budget, spent: Spent, hue: Hue) -> list[Day]:
     """Return the last days of the period, from the first on which anything ran."""
-    zone = ZoneInfo(period.time_zone)
+    period, now, zone = books.period, books.now, ZoneInfo(books.period.time_zone)
     first = midnight(now.astimezone(zone).date() - timedelta(days=DAYS - 1), zone)
     start = min(now, max(period.starts_at, first))
-    rows = reports.burn_by_day(budget=budget, start=start, end=now, zone=zone, tree=tree)
+    rows = reports.burn_by_day(budget=budget, start=start, end=now, zone=zone, tree=books.tree)
     days = [_day(row, hue) for row in rows]
     if sum(day.held_gpu_seconds for day in days) < _held(spent):
         return days  # something ran before them
@@ -335,7 +332,7 @@ def _split(spent: Spent, hue: Hue) -> Split:
     )
 
 
-def _top_jobs(below: list[int], period: Period | None) -> list[TopJob]:
+def _top_jobs(below: set[int] | None, period: Period | None) -> list[TopJob]:
     if period is None:
         return []
     ranked = rankings.dearest_jobs(budget_ids=below, periods=[period], limit=TOP_JOBS)

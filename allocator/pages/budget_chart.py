@@ -14,6 +14,7 @@ from budgets.access import Person, get_budget_or_404
 from budgets.models import Budget, ChangeSet, Period
 from ledger import curves
 from ledger.curves import Step
+from ledger.membership import Membership
 
 FINE = timedelta(days=3)  # the last days are drawn by the hour
 MARKS = 6
@@ -26,12 +27,14 @@ def burndown(user: Person, *, path: str, now: datetime) -> dict[str, Any] | None
     period = periods.active(now)
     if period is None:
         return None
-    steps = curves.granted_steps(budget=budget, period=period, until=now)
-    begins = periods.begins(period)
+    tree, planned = Membership.load(), plans.load(period=period, at=now)
+    begins = planned.begins
+    steps = curves.granted_steps(budget=budget, period=period, until=now, begins=begins)
     instants = curves.daily_and_hourly(begins, now, fine_from=now - FINE)
-    left = curves.left(budget=budget, period=period, steps=steps, instants=instants)
-    mine = burning.burns(period=period, now=now, only={budget.pk})[budget.pk]
-    planned = plans.load(period=period, at=now)
+    left = curves.left(budget=budget, steps=steps, instants=instants, tree=tree)
+    mine = burning.burns(period=period, now=now, only={budget.pk}, tree=tree, planned=planned)[
+        budget.pk
+    ]
     marks = _marks(budget, period, now)
     chart: dict[str, Any] = {
         "hue": hues.of_budgets()[budget.path],

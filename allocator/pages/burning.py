@@ -4,7 +4,7 @@ No verdict is given before a twentieth of the period has passed: until then a si
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
@@ -18,7 +18,7 @@ from budgets.plans import Plans
 from ledger import burn, reports
 from ledger.membership import Membership
 from ledger.reports import Figures
-from ledger.spent import amounts_between
+from ledger.spent import PeriodSpent, amounts_between
 
 HIGH_PACE, LOW_PACE = Decimal("1.10"), Decimal("0.90")
 SHORT = timedelta(days=7)  # a runway that ends so long before the period is too short
@@ -82,18 +82,23 @@ def burns(
     now: datetime,
     only: Collection[int] | None = None,
     tree: Membership | None = None,
+    planned: Plans | None = None,
+    sums: Sequence[PeriodSpent] | None = None,
 ) -> dict[int, Burn]:
     """Return every budget's figures and pace by id, or those of some; constant queries.
 
-    ``tree``: who stood under whom, where it is loaded already.
+    ``tree``: who stood under whom; ``planned``: the plans of now; ``sums``: the period's; where
+    they are loaded already.
     """
     tree = tree or Membership.load()
-    found = plans.load(period=period, at=now)
+    found = planned or plans.load(period=period, at=now)
     rates = daily_rates(period, now, tree)
     delivered = delivery.summary(start=now - WINDOW, end=now)
     return {
         pk: _burn(period, now, pk, found, one, rates.get(pk, 0), delivered.get(pk, Delivered()))
-        for pk, one in reports.figures(period=period, now=now, tree=tree, only=only).items()
+        for pk, one in reports.figures(
+            period=period, now=now, tree=tree, only=only, sums=sums
+        ).items()
     }
 
 

@@ -88,9 +88,11 @@ def page(
     pools = list(Pool.objects.all())
     chosen = next((one for one in pools if one.slug == pool), None)
     period = periods.active(now)
-    nodes = shares.tree(at=now, pool=chosen)
+    every = shares.every_budget()
+    nodes = shares.tree(at=now, pool=chosen, budgets=every)
     burns = burning.burns(period=period, now=now) if period else {}
-    lines = list(_Reader(held, nodes, burns, _entitled(period, chosen)).lines())
+    painted = hues.of_budgets(every.values())
+    lines = list(_Reader(held, nodes, burns, _entitled(period, chosen), painted).lines())
     filters = _filters(held)
     show = show if show in filters else "all"
     elapsed = int(periods.elapsed(period, now) * WHOLE) if period else None
@@ -129,10 +131,11 @@ def children(
     nodes: Mapping[int, TreeNode],
     burns: Mapping[int, Burn],
     period: Period | None,
+    painted: Mapping[str, Hue],
     sort: str = "",
 ) -> list[Line]:
     """Return the lines of a budget's children and its reserve, as the tree has them."""
-    reader = _Reader(held, nodes, burns, _entitled(period, None))
+    reader = _Reader(held, nodes, burns, _entitled(period, None), painted)
     own = (line for line in reader.lines() if line.parent_row == budget.pk)
     below = [replace(line, level=1, has_children=False) for line in own]  # nothing to fold
     return _sorted(below, sort)
@@ -172,10 +175,11 @@ class _Reader:
         nodes: Mapping[int, TreeNode],
         burns: Mapping[int, Burn],
         entitled: Mapping[int, int],
+        painted: Mapping[str, Hue],
     ) -> None:
         self.nodes, self.burns, self.entitled = nodes, burns, entitled
         self.seen = {pk for pk, node in nodes.items() if held.sees(node.budget.path)}
-        self.hues = hues.of_budgets()
+        self.hues = painted
 
     def lines(self) -> Iterator[Line]:
         for pk in self.nodes:
