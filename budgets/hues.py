@@ -10,17 +10,20 @@ from budgets.models import Budget
 
 HUES = 4
 Hue = int | str
+Row = tuple[int, int | None, str]
 ORGANISATION = "org"
 
 
 def of_budgets(budgets: Iterable[Budget] | None = None) -> Mapping[str, Hue]:
     """Return the hue of every budget by its path; "org" at the root. One query, or none."""
-    every = Budget.objects.order_by().only("parent_id", "path") if budgets is None else budgets
-    rows = sorted(every, key=lambda row: row.pk)
-    roots = {row.pk for row in rows if row.is_root}
-    programs = [row.path for row in rows if row.parent_id in roots]
+    if budgets is None:
+        rows: list[Row] = sorted(Budget.objects.order_by().values_list("pk", "parent_id", "path"))
+    else:
+        rows = sorted((one.pk, one.parent_id, one.path) for one in budgets)
+    roots = {pk for pk, parent_id, _ in rows if parent_id is None}
+    programs = [path for _, parent_id, path in rows if parent_id in roots]
     numbers = {path: place if place <= HUES else 0 for place, path in enumerate(programs, 1)}
-    return {row.path: _hue(row.path, numbers) for row in rows}
+    return {path: _hue(path, numbers) for _, _, path in rows}
 
 
 def _hue(path: str, numbers: Mapping[str, int]) -> Hue:

@@ -224,8 +224,11 @@ class _Report:
         view = period_end.outlook(self.period, self.now)
         if view is None:
             return
-        found = period_end.spent_since(view, tree=self.tree, below=self.budget)
-        spent = [(self._row_of(pk, at), at, amount) for pk, at, amount in found]
+        # Hundreds of budgets have a sum a day: added up first, so that each is looked at once.
+        by_day: dict[tuple[int, int], int] = defaultdict(int)
+        for pk, at, amount in period_end.spent_since(view, tree=self.tree, below=self.budget):
+            by_day[self._row_of(pk, at), at] += amount
+        spent = [(row, at, amount) for (row, at), amount in by_day.items()]
         rows = {row: self.settled[row] for row in {*self.settled, *self._members()}}
         self.ranges = period_end.ranges(view=view, settled=rows, spent=spent)
         whole = {0: sum(self.settled.values())}

@@ -136,9 +136,8 @@ def children(
 ) -> list[Line]:
     """Return the lines of a budget's children and its reserve, as the tree has them."""
     reader = _Reader(held, nodes, burns, _entitled(period, None), painted)
-    own = (line for line in reader.lines() if line.parent_row == budget.pk)
-    below = [replace(line, level=1, has_children=False) for line in own]  # nothing to fold
-    return _sorted(below, sort)
+    below = [replace(line, has_children=False) for line in reader.children(budget.pk)]
+    return _sorted(below, sort)  # none with anything to fold
 
 
 def _may_edit(held: Standing, line: Line) -> bool:
@@ -195,9 +194,18 @@ class _Reader:
         yield self._line(node, level)
         for child in node.children:
             yield from self._below(child, level + 1)
+        yield from self._rest(node, level + 1)
+
+    def children(self, pk: int) -> Iterator[Line]:
+        """Yield the lines right below a budget."""
+        node = self.nodes[pk]
+        yield from (self._line(self.nodes[child], 1) for child in node.children)
+        yield from self._rest(node, 1)
+
+    def _rest(self, node: TreeNode, level: int) -> Iterator[Line]:
         rest = WHOLE - sum(self.nodes[child].thousandths for child in node.children)
         if node.children and rest > 0:
-            yield self._reserve(node, level + 1, rest)
+            yield self._reserve(node, level, rest)
 
     def _line(self, node: TreeNode, level: int) -> Line:
         pk = node.budget.pk
