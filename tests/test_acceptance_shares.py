@@ -240,16 +240,19 @@ class TestRow11AMillionEntries:
 
 def write_a_million(run: Run, place: Institute) -> None:
     """Write the entries by one statement, which knows nothing of how others are written."""
-    second = "1 + 1000 * (n % 2)"
+    second = "1 + 1000 * (n %% 2)"
     if connection.vendor == "postgresql":
-        numbers, at = "generate_series(0, 999999) AS s(n)", "%s::timestamptz + {} * interval '1 s'"
+        numbers, at = (
+            "generate_series(0, 999999) AS s(n)",
+            "%s::timestamptz + ({}) * interval '1 s'",
+        )
     else:
         numbers = (
             "(WITH RECURSIVE s(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM s WHERE n < 999999) "
             "SELECT n FROM s)"
         )
         at = "datetime(%s, '+' || ({}) || ' seconds')"
-    start = T0.strftime("%Y-%m-%d %H:%M:%S")
+    start = T0.strftime("%Y-%m-%d %H:%M:%S") + ("+00" if connection.vendor == "postgresql" else "")
     columns = {
         "kind": "'charge'", "budget_id": f"{place.petrel.pk}", "period_id": f"{place.period.pk}",
         "job_id": f"{run.job_id}", "run_id": f"{run.pk}", "attempt": "1",
