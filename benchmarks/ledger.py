@@ -103,13 +103,18 @@ def _days(world: Any, of: Any) -> Any:
 
 
 def _tick(world: Any) -> None:
-    """Charge the next timestep and top up for the one after; then take all of it back."""
-    from django.db import transaction
+    """Charge the next timestep and top up for the one after; then take all of it back.
+
+    What PostgreSQL looks at when a transaction is committed, the foreign keys, it looks at here.
+    """
+    from django.db import connection, transaction
 
     from .ledger_year import LIVE, LIVE_STEPS, STEP, close
 
     with transaction.atomic():
         close(world, LIVE + LIVE_STEPS * STEP)
+        if connection.vendor == "postgresql":
+            connection.check_constraints()
         transaction.set_rollback(True)
 
 
