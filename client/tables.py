@@ -67,12 +67,7 @@ def job(found: dict[str, Any]) -> str:
         ("charged", f"{credits(charges['charged_mgpus'])} credits"),
         ("held", f"{credits(charges['held_mgpus'])} credits"),
     ]
-    if outlook := found["outlook"]:
-        facts.append(("waits", outlook["rule"].replace("_", " ")))
-        facts += _refused(outlook)
-        low, high = outlook["start_low"], outlook["start_high"]
-        range_ = f"{low or '?'} – {high or '?'}" if low or high else "not in the plan of 24 h yet"
-        facts.append(("starts", range_))
+    facts += _waits(found)
     shown = table(("", ""), facts).partition("\n")[2]
     return f"{shown}\n\n{_runs(found['runs'])}" if found["runs"] else shown
 
@@ -205,16 +200,34 @@ def _burn_row(row: dict[str, Any]) -> Row:
 
 
 def _why(job: dict[str, Any]) -> str:
-    return (job["waits"] or "").replace("_", " ")
+    return job["waits_text"] or ""
 
 
-def _refused(outlook: dict[str, Any]) -> list[tuple[str, str]]:
-    """What its cluster said, and when the job is tried again."""
-    if outlook["rule"] != "refused":
-        return []
-    data = outlook["data"]
-    said = f"{data['cluster']}, {data['times']} in a row: {data['reason']}"
-    return [("refused by", said), ("tried again", data["until"])]
+def _waits(job: dict[str, Any]) -> list[tuple[str, str]]:
+    """Why it waits, in the words of its page, whom for, what would release it, and until when."""
+    outlook = job["outlook"]
+    if outlook is None:
+        return [("waits", job["waits_text"])] if job["waits_text"] else []
+    facts = [("waits", outlook["text"]), ("because", outlook["sentence"])]
+    if ahead := outlook["data"].get("behind"):
+        facts.append(("ahead", _ahead(ahead)))
+    if outlook["released_by"]:
+        facts.append(("released", outlook["released_by"]))
+    likely = outlook["start_likely"]
+    span = f"{outlook['start_low']} – {outlook['start_high']}, likely {likely}"
+    return [*facts, ("starts", span if likely else "not in the plan of 24 h yet")]
+
+
+def _ahead(jobs: list[dict[str, Any]]) -> str:
+    """Jobs that are before it, as far as one may know them; the first three."""
+    named = [
+        f"{one['budget'].rpartition('/')[2]}/{one['name']} #{one['job']}"
+        if one["job"]
+        else "another budget's work"
+        for one in jobs[:3]
+    ]
+    more = len(jobs) - len(named)
+    return ", ".join(named) + (f", and {more} more" if more else "")
 
 
 def _text(cell: object) -> str:

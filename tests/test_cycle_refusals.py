@@ -217,13 +217,21 @@ def test_it_is_said_in_the_terminal(place):
 
 
 def test_the_client_shows_it():
-    data = {"cluster": "Mainland", "reason": "image not found", "times": 3, "until": "14:32"}
-    shown = dict(tables._refused({"rule": "refused", "data": data}))
-    assert shown == {
-        "refused by": "Mainland, 3 in a row: image not found",
-        "tried again": "14:32",
+    outlook = {
+        "rule": "refused",
+        "text": "Refused, tried again at 14:32",
+        "sentence": "Mainland refused to start it 3 times in a row: image not found.",
+        "released_by": "Tried again at 14:32.",
+        "data": {"cluster": "Mainland", "reason": "image not found", "times": 3, "until": "14:32"},
+        **dict.fromkeys(("start_low", "start_likely", "start_high")),
     }
-    assert tables._refused({"rule": "behind", "data": {}}) == []
+    assert tables._waits({"outlook": outlook, "waits_text": outlook["text"]}) == [
+        ("waits", "Refused, tried again at 14:32"),
+        ("because", "Mainland refused to start it 3 times in a row: image not found."),
+        ("released", "Tried again at 14:32."),
+        ("starts", "not in the plan of 24 h yet"),
+    ]
+    assert tables._waits({"outlook": None, "waits_text": None}) == []
 
 
 def test_while_it_is_left_alone_it_is_owed_nothing(place):

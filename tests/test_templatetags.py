@@ -208,8 +208,8 @@ def test_a_spark_leaves_gaps_where_nothing_is_known():
 
 
 def test_only_reasons_someone_must_act_on_are_red():
-    assert "chip act" in render('{% reason "not_funded" "Not funded: Petrel" %}')
-    behind = render('{% reason "behind" text %}', text="Behind Auk <b>")
+    assert "chip act" in render('{% reason "not_funded" %}Not funded: Petrel{% endreason %}')
+    behind = render('{% reason "behind" %}{{ text }}{% endreason %}', text="Behind Auk <b>")
     assert "chip act" not in behind
     assert "#i-sort-ascending" in behind
     assert "Behind Auk &lt;b&gt;" in behind

@@ -11,7 +11,7 @@ from .compiled.explaining import Told
 from .compiled.tables import Rows, Words
 from .heuristic import Construction
 from .plan import Plan, Reason, Reasons, Rule
-from .problem import REST
+from .problem import REST, Job, RealtimeJob
 from .realtime import words_of
 
 RULES = {
@@ -64,17 +64,24 @@ class Explainer:
         holders = [a.job for a in self.assignments] + self.services
         behind = told.behind.tolist()
         for n, (rule, node, begin, end, gpus, funded, at) in enumerate(listed):
+            names = self._ahead(rule, sorted(holders[j] for j in behind[begin:end]))
             yield Reason(
                 job=self.names[n],
-                rule=self._rule(
-                    rule, funded, names := sorted(holders[j] for j in behind[begin:end])
-                ),
+                rule=self._rule(rule, funded, names),
                 gpus=gpus,
                 start=None if at < 0 else self.assignments[at].start,
                 behind=tuple(names),
                 node=self.problem.nodes[node].name if rule == compiled.DRAINING else None,
                 pools=self._pools(told, n) if rule == compiled.POOL else (),
             )
+
+    def _ahead(self, rule: int, names: list[str]) -> list[str]:
+        """Those that a job comes behind; what runs is no matter of order, if that is not all."""
+        if rule != compiled.BEHIND:
+            return names
+        jobs = self.problem.by_name
+        waiting = [name for name in names if name not in jobs or not _runs(jobs[name])]
+        return waiting or names
 
     def _rule(self, rule: int, funded: bool, behind: list[str]) -> Rule:
         if rule != compiled.BEHIND or funded:
@@ -150,6 +157,10 @@ class Explainer:
             if a.job in runs:
                 rows[a.first_gpu : a.first_gpu + a.gpus] |= np.uint64(span(a.start, a.end))
         return Busy(self.layout, rows)
+
+
+def _runs(job: Job) -> bool:
+    return job.held is not None if isinstance(job, RealtimeJob) else job.running is not None
 
 
 def _as_promised(reason: Reason, promised: Mapping[str, int]) -> Reason:

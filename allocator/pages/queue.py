@@ -1,15 +1,18 @@
 """Jobs as lists show them, and why each waiting one waits: facts, no words.
 
-The words are in `templates/allocator/_why.html` and `_why_sentence.html`, one for each rule.
+The words are in templates, one for each rule: `_why_text.html`, `_why_says.html` and
+`_why_released.html` in `templates/allocator`. `told` reads them for whoever has no page.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from html import unescape
 from typing import Any
 
 from django.db.models import QuerySet
+from django.template.loader import render_to_string
 
 from allocator.models import Outlook
 from allocator.pages.names import Names
@@ -19,6 +22,7 @@ from workloads.models import Job, Run
 
 NAMED = 3  # budgets or jobs that a reason names; the rest are counted
 NOT_PLANNED = "not_planned"
+PARTS = ("text", "says", "released")  # of templates' names
 
 
 @dataclass(frozen=True)
@@ -140,6 +144,22 @@ def why(job: Job, names: Names) -> Why:
         likely=outlook.start_likely,
         high=outlook.start_high,
     )
+
+
+@dataclass(frozen=True)
+class Told:
+    """Why a job waits, as its page says it, in plain text."""
+
+    text: str  # in a few words
+    sentence: str
+    released_by: str  # what would release it; empty where that is plain
+
+
+def told(job: Job, names: Names, *, now: datetime) -> Told:
+    """Say why a waiting job waits in the words of its page."""
+    given = {"why": why(job, names), "own": job.budget.name, "now": now}
+    parts = (render_to_string(f"allocator/_why_{name}.html", given) for name in PARTS)
+    return Told(*(" ".join(unescape(part).split()) for part in parts))
 
 
 def ends(job: Job, run: Run, now: datetime) -> tuple[datetime, datetime, datetime] | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from django import template
+from django.template.loader import render_to_string
 from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -248,14 +249,15 @@ def reason_icon(code: str) -> SafeString:
     return icon(REASON_ICONS.get(code, "hourglass"))
 
 
-@register.inclusion_tag("_reason.html")
-def reason(code: str, text: str) -> dict[str, Any]:
-    """Chip that says why a job waits: the rule that binds, as icon and words."""
-    return {
+@register.simple_block_tag
+def reason(content: str, code: str) -> SafeString:
+    """Chip that says why a job waits: the rule that binds, as icon, and words."""
+    shown = {
         "icon": REASON_ICONS.get(code, "hourglass"),
-        "text": text,
+        "text": SafeString(content.strip()),  # rendered, and so escaped already
         "act": code in REASONS_TO_ACT_ON,
     }
+    return render_to_string("_reason.html", shown)
 
 
 @register.inclusion_tag("_sort.html", takes_context=True)

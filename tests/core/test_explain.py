@@ -42,6 +42,42 @@ def test_no_block_of_that_size_until_a_run_ends() -> None:
     assert reasons(made)["j"] == Reason("j", Rule.NO_BLOCK, 8, 2, behind=("r",))
 
 
+def test_a_job_that_would_start_later_than_what_runs_ends_is_behind_who_comes_before_it() -> None:
+    """The run ends at 2, and then it is another's turn: the order binds, not what runs."""
+    made = problem(
+        run("r", 0, 8, remaining=2, protected=2), job("a", 8, 3, priority=2), job("c", 8, 1),
+        horizon=8,
+    )  # fmt: skip
+    told = reasons(made)
+    assert told["a"] == Reason("a", Rule.NO_BLOCK, 8, 2, behind=("r",))
+    assert told["c"] == Reason("c", Rule.BEHIND, 8, 5, behind=("a",))
+
+
+def test_without_a_start_in_sight_what_runs_binds_only_if_it_runs_to_the_horizon() -> None:
+    for remaining, rule in ((4, Rule.NO_BLOCK), (3, Rule.BEHIND)):
+        made = problem(
+            run("r", 0, 8, remaining=remaining, protected=4 - (remaining == 3)),
+            job("a", 8, 1, priority=2), job("c", 8, 1),
+        )  # fmt: skip
+        assert reasons(made)["c"].rule == rule
+
+
+def test_a_drain_to_come_binds_where_a_block_is_free_only_until_then() -> None:
+    """The run ends at 1; from 2 to 4 the node is drained, and the job takes two timesteps."""
+    made = problem(
+        run("r", 0, 8, remaining=1, protected=1), job("j", 8, 2), horizon=6,
+        drains=(Drain("n0", 2, 4),),
+    )  # fmt: skip
+    assert reasons(made)["j"] == Reason("j", Rule.DRAINING, 8, 4, behind=("r",), node="n0")
+
+
+def test_another_pool_is_named_also_where_what_runs_fills_its_own() -> None:
+    nodes = (Node("x", 4, "a"), Node("y", 4, "b"))
+    jobs = (run("r", 0, 4, remaining=2, protected=2), job("j", 4, 2, pools=("a",)))
+    told = reasons(Problem("p", 4, 30, nodes, jobs))["j"]
+    assert told == Reason("j", Rule.POOL, 4, 2, behind=("r",), pools=("b",))
+
+
 def test_real_time_in_the_way_is_named() -> None:
     made = problem(service("s", [1, 1, 0, 0]), job("j", 8, 2))
     assert reasons(made)["j"] == Reason("j", Rule.NO_BLOCK, 8, 2, behind=("s",))

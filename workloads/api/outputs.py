@@ -9,6 +9,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from allocator.pages import queue
 from budgets.access import redacted
 from config.fields import Instant
 from forecasting.models import Forecast
@@ -25,9 +26,15 @@ class RangeOut(serializers.Serializer[Any]):
 
 
 class WaitOut(serializers.Serializer[Any]):
-    """Why a job waits: the rule that binds, its particulars, and when it may start."""
+    """Why a job waits: the rule that binds, its particulars, and when it may start.
+
+    The context's ``told`` are the words of the job's page.
+    """
 
     rule = serializers.CharField()
+    text = serializers.SerializerMethodField(help_text="The rule in a few words")
+    sentence = serializers.SerializerMethodField(help_text="What binds")
+    released_by = serializers.SerializerMethodField(help_text="What would release it, or nothing")
     data = serializers.SerializerMethodField()  # type: ignore[assignment]
     start_low = Instant(allow_null=True)
     start_likely = Instant(allow_null=True)
@@ -35,7 +42,16 @@ class WaitOut(serializers.Serializer[Any]):
     cycle = serializers.IntegerField(source="cycle_id")
 
     def get_data(self, outlook: Any) -> dict[str, Any]:
-        return redacted(self.context["held"], outlook.data)
+        return redacted(self.context["names"].held, outlook.data)
+
+    def get_text(self, outlook: Any) -> str:
+        return str(self.context["told"].text)
+
+    def get_sentence(self, outlook: Any) -> str:
+        return str(self.context["told"].sentence)
+
+    def get_released_by(self, outlook: Any) -> str:
+        return str(self.context["told"].released_by)
 
 
 class JobOut(serializers.ModelSerializer[Job]):
@@ -50,6 +66,7 @@ class JobOut(serializers.ModelSerializer[Job]):
     pools = serializers.SerializerMethodField()
     estimate = RangeOut(source="*")
     waits = serializers.SerializerMethodField(help_text="The rule that binds, while it waits")
+    waits_text = serializers.SerializerMethodField(help_text="The same in a few words")
 
     class Meta:
         model = Job
@@ -57,15 +74,25 @@ class JobOut(serializers.ModelSerializer[Job]):
             *("id", "name", "budget", "kind", "state", "state_since", "gpus", "pools"),
             *("submitted_by", "submitted_at", "ended_at", "cancel_requested_at"),
             *("minimum_runtime_s", "time_limit_s", "expected_duration_s", "resumable"),
-            *("urgency", "when_unfunded", "funded", "attempt", "estimate", "waits"),
+            *("urgency", "when_unfunded", "funded", "attempt", "estimate", "waits", "waits_text"),
         )
 
     def get_pools(self, job: Job) -> list[str]:
         return [pool.slug for pool in job.pools.all()]
 
     def get_waits(self, job: Job) -> str | None:
-        outlook = getattr(job, "outlook", None)
+        outlook = self.outlook_of(job)
         return outlook.rule if outlook is not None else None
+
+    def get_waits_text(self, job: Job) -> str | None:
+        return self.told_of(job).text if job.state == Job.State.QUEUED else None
+
+    def outlook_of(self, job: Job) -> Any:
+        """What the last cycle foresaw for it, while it waits."""
+        return getattr(job, "outlook", None) if job.state == Job.State.QUEUED else None
+
+    def told_of(self, job: Job) -> queue.Told:
+        return queue.told(job, self.context["names"], now=self.context["now"])
 
 
 class HoldingOut(serializers.ModelSerializer[Holding]):
@@ -111,7 +138,7 @@ class EventOut(serializers.ModelSerializer[JobEvent]):
         fields = ("at", "kind", "run", "actor", "data")
 
     def get_data(self, event: JobEvent) -> dict[str, Any]:
-        return redacted(self.context["held"], event.data)
+        return redacted(self.context["names"].held, event.data)
 
 
 class ForecastOut(serializers.ModelSerializer[Forecast]):
@@ -173,7 +200,7 @@ class JobDetailOut(JobOut):
         )
 
     def get_dependencies(self, job: Job) -> list[int]:
-        held = self.context["held"]
+        held = self.context["names"].held
         return [one.pk for one in job.dependencies.all() if held.sees(one.budget.path)]
 
     @extend_schema_field(ServiceOut(allow_null=True))
@@ -186,7 +213,8 @@ class JobDetailOut(JobOut):
 
     @extend_schema_field(WaitOut(allow_null=True))
     def get_outlook(self, job: Job) -> dict[str, Any] | None:
-        outlook = getattr(job, "outlook", None)
+        outlook = self.outlook_of(job)
         if outlook is None:
             return None
-        return WaitOut(context=self.context).to_representation(outlook)
+        context = {**self.context, "told": self.told_of(job)}
+        return WaitOut(context=context).to_representation(outlook)

@@ -13,6 +13,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from allocator import admission
+from allocator.pages.names import Names
 from budgets.access import Action, Standing, standing, visible, visible_q
 from budgets.models import Budget
 from config import clock
@@ -45,6 +46,11 @@ class Jobs(ListAPIView[Job]):
         if given.get("state"):
             jobs = jobs.filter(state__in=given["state"])
         return jobs.filter(submitted_by=_person(self.request)) if given["mine"] else jobs
+
+    def get_serializer_context(self) -> dict[str, Any]:
+        given = dict(super().get_serializer_context())
+        described = getattr(self, "swagger_fake_view", False)
+        return given if described else given | _context(self.request)
 
     @extend_schema(parameters=[JobQuery])
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -112,8 +118,12 @@ def _job(request: Request, pk: int) -> Job:
 
 def _detail(request: Request, pk: int, status: int = 200) -> Response:
     job = rows.for_detail(Job.objects.all()).get(pk=pk)
-    context = {"held": standing(request.user), "now": clock.now()}
-    return Response(JobDetailOut(job, context=context).data, status=status)
+    return Response(JobDetailOut(job, context=_context(request)).data, status=status)
+
+
+def _context(request: Request) -> dict[str, Any]:
+    """What outputs need: names as the reader may know them, and the instant."""
+    return {"names": Names.load(request.user), "now": clock.now()}
 
 
 def _budget(request: Request, path: str) -> Budget:

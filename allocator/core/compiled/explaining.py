@@ -10,10 +10,11 @@ import numpy as np
 
 from . import compiled, inner
 from .tables import Flags, Fleet, Grid, Items, Rows, Words
-from .words import ZERO, count, span
+from .words import ZERO, count, lowest, shifts, span
 
 NOW, ARRIVAL, BEYOND, NO_BLOCK, DRAINING, POOL, BEHIND = 0, 1, 2, 3, 4, 5, 6
 MOST = 65  # more busy timesteps than a word has
+Start = tuple[int, int]  # first GPU, timestep; -1, -1: there is none
 
 
 class Plan(NamedTuple):
@@ -60,15 +61,22 @@ def list_by_gpu(plan: Plan) -> None:
 
 
 @inner
-def _free_block(
-    fleet: Fleet, grid: Grid, items: Items, i: int, window: np.uint64, pools: int
-) -> int:
-    """The first block that is free during the window, -1: none."""
-    k = items.size[i]
-    for b in range(len(grid.rows) - items.gpus[i] + 1):
-        if (grid.blocks[k, b] | fleet.outside[pools, b]) & window == ZERO:
-            return b
-    return -1
+def _free_start(fleet: Fleet, grid: Grid, items: Items, i: int, starts: np.uint64) -> Start:
+    """A block that is free for all the item takes from one of the starts, and that start."""
+    k, pools = items.size[i], items.pools[i]
+    a, b, c, d, e, f = shifts(items.length[i])
+    for block in range(len(grid.rows) - items.gpus[i] + 1):
+        word = grid.blocks[k, block] | fleet.outside[pools, block]
+        word |= word >> a
+        word |= word >> b
+        word |= word >> c
+        word |= word >> d
+        word |= word >> e
+        word |= word >> f
+        word = ~word & starts
+        if word != ZERO:
+            return block, lowest(word)
+    return -1, -1
 
 
 @inner
@@ -84,16 +92,11 @@ def _nearest_block(fleet: Fleet, grid: Grid, items: Items, i: int, window: np.ui
 
 
 @inner
-def _drained_node(
-    fleet: Fleet, grid: Grid, drained: Words, items: Items, i: int, window: np.uint64
-) -> int:
-    """A drained node on a block that the item could otherwise start on."""
-    k, pools = items.size[i], items.pools[i]
-    for b in range(len(grid.rows) - items.gpus[i] + 1):
-        if (grid.blocks[k, b] | fleet.outside[pools, b]) & window == ZERO:
-            for g in range(b, b + items.gpus[i]):
-                if drained[g] & window:
-                    return fleet.node_of[g]
+def _drained_node(fleet: Fleet, drained: Words, block: int, gpus: int, window: np.uint64) -> int:
+    """A node of the block that is drained during the window."""
+    for g in range(block, block + gpus):
+        if drained[g] & window:
+            return fleet.node_of[g]
     return -1
 
 
@@ -173,11 +176,17 @@ def tell(
             until, before = since + items.length[i], len(plan.first)
         if block >= 0:
             told.begins[n + 1] = _behind(plan, told, n, block, items.gpus[i], before, since, until)
+        starts = items.allowed[i] & span(0, until if at >= 0 else fleet.horizon)
         told.rule[n] = BEHIND
-        if _free_block(fleet, still, items, i, window, items.pools[i]) < 0:
+        if _free_start(fleet, still, items, i, starts)[0] < 0:
             told.rule[n] = NO_BLOCK
-            if drains and _free_block(fleet, undrained, items, i, window, items.pools[i]) >= 0:
-                told.rule[n] = DRAINING
-                told.node[n] = _drained_node(fleet, undrained, drained, items, i, window)
-        elif _open_pools(fleet, final, domain, items, i, window, told.pools[n]):
+            if drains:
+                free, t = _free_start(fleet, undrained, items, i, starts)
+                if free >= 0:
+                    told.rule[n] = DRAINING
+                    window = span(t, min(t + items.length[i], fleet.horizon))
+                    node = _drained_node(fleet, drained, free, items.gpus[i], window)
+                    told.node[n] = node
+        soon = span(since, min(since + items.length[i], fleet.horizon))
+        if _open_pools(fleet, final, domain, items, i, soon, told.pools[n]):
             told.rule[n] = POOL
