@@ -10,6 +10,7 @@ from budgets.change_sets import (
 )
 from budgets.foreseeing import TreeChange, foresee_archive, foresee_move, foresee_reactivation
 from budgets.refusals import Refused, StaleBase, percent
+from budgets.renaming import rename_budget
 from budgets.roles import give_role, take_role
 from budgets.structure import (
     RESERVED,
@@ -18,7 +19,6 @@ from budgets.structure import (
     create_organisation,
     move_budget,
     reactivate_budget,
-    rename_budget,
 )
 from budgets.vectors import children_by_slug
 
