@@ -64,10 +64,26 @@ def approve(*, change_set: ChangeSet, by: User, now: datetime) -> ChangeSet:
     an outdated base was marked stale when the other one was approved.
     """
     with transaction.atomic():
+        placing = budgets.placing_of(change_set)
+        if placing is not None:
+            with _with_grants(*placing.parents, now=now):
+                return budgets.approve(change_set=change_set, by=by, now=now)
         approved = budgets.approve(change_set=change_set, by=by, now=now)
         ledger.apply_change_set(change_set=approved, now=now)
         requests.replan("shares")
     return approved
+
+
+def change_place(*, author: User, approve_at_once: bool, now: datetime, **asked: Any) -> ChangeSet:
+    """Move, archive or re-activate a budget, or only propose it.
+
+    Arguments and refusals as `budgets.services.propose_place` has them; then nothing is written.
+    """
+    with transaction.atomic():
+        change_set = budgets.propose_place(author=author, now=now, **asked)
+        if approve_at_once:
+            return approve(change_set=change_set, by=author, now=now)
+    return change_set
 
 
 def create_budget(*, parent: Budget, now: datetime, **asked: Any) -> Budget:

@@ -5,7 +5,7 @@ member may, an administrator all that a manager may; superusers are administrato
 What is not visible to someone is answered as if it weren't there.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import reduce
@@ -19,11 +19,15 @@ from django.http import Http404
 
 from budgets.models import Budget, Exemption, Notice, Request, Role
 from budgets.names import formerly
+from budgets.refusals import Refused
 
 Person = AbstractBaseUser | AnonymousUser
 Kind = Role.Kind
 ELSEWHERE = "elsewhere"  # stands for the path of a budget that moved out of sight
 NOT_HERE = "There is no such budget, or none that you may see."
+NOT_ALL_YOURS = (
+    "Approving it also changes shares of a budget that you do not manage: ask who manages both."
+)
 
 
 class Action(StrEnum):
@@ -239,6 +243,27 @@ def get_exemption_or_404(user: Person, pk: int) -> Exemption:
     if found is None:
         raise Http404("There is no such exemption, or none that you may see.")
     return found
+
+
+def may_place(held: Standing, action: Action, budget: Budget, to: Budget | None = None) -> bool:
+    """Say whether someone may propose, or decide on, another place of a budget.
+
+    It is a change of the shares that its parent gives, and that the one gives where it moves to:
+    `action` is PROPOSE_SHARES or EDIT_SHARES. The organisation has its place for good.
+    """
+    parents = [one for one in (budget.parent, to) if one is not None]
+    return budget.parent is not None and all(held.can(action, one.path) for one in parents)
+
+
+def may_approve(held: Standing, parents: Iterable[Budget]) -> bool:
+    """Say whether someone may approve what changes the shares of all these budgets' children."""
+    return all(held.can(Action.EDIT_SHARES, one.path) for one in parents)
+
+
+def check_approval(user: Person, parents: Iterable[Budget]) -> None:
+    """Refuse in a sentence what someone may not approve."""
+    if not may_approve(standing(user), parents):
+        raise Refused("status", NOT_ALL_YOURS)
 
 
 def may_decide(held: Standing, exemption: Exemption) -> bool:

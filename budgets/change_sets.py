@@ -45,7 +45,7 @@ def draft_change_set(
         locked(parent)
         vector = vector_from(shares, overrides or {})
         base = reads.head(parent)
-        _check_base(parent, base, base_version)
+        check_base(parent, base, base_version)
         before = reads.vector_of(base)
         check_names(parent, vector, expected=set(before))
         return write_set(
@@ -202,7 +202,8 @@ def write_set(
     return change_set
 
 
-def _check_base(parent: Budget, newest: ChangeSet | None, base_version: int) -> None:
+def check_base(parent: Budget, newest: ChangeSet | None, base_version: int) -> None:
+    """Refuse a base that isn't the newest approved set of the parent."""
     if base_version != (newest.version if newest else 0):
         raise StaleBase(parent=parent, theirs=newest, mine=base_version)
 

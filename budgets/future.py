@@ -20,6 +20,13 @@ from budgets.shares import Vector
 from budgets.vectors import check_sums
 
 
+class Decided(NamedTuple):
+    """A proposal that is approved, and who approves it: their names stand on what it writes."""
+
+    proposal: ChangeSet
+    by: User
+
+
 class Step(NamedTuple):
     """The shares of a parent's children from an instant on, until the next step."""
 
@@ -41,14 +48,25 @@ def steps(parent: Budget, *, now: datetime) -> list[Step]:
 
 
 def write(
-    *, parent: Budget, steps: Iterable[Step], reason: str, author: User, now: datetime
+    *,
+    parent: Budget,
+    steps: Iterable[Step],
+    reason: str,
+    author: User,
+    now: datetime,
+    decided: Decided | None = None,
 ) -> list[ChangeSet]:
     """Write and approve one set for each step; the caller holds the parent's lock.
 
-    Raises Refused where the shares of a step total over 100 % in a pool.
+    With ``decided`` the first step of the proposal's parent is the proposal itself. Raises Refused
+    where the shares of a step total over 100 % in a pool, or aren't those that were proposed.
     """
     made: list[ChangeSet] = []
+    by = decided.by if decided else author
     for step in steps:
+        if decided and not made and decided.proposal.parent_id == parent.pk:
+            made.append(_as_proposed(decided, step, now))
+            continue
         base = reads.head(parent)
         with _fits(step, now):
             written = write_set(
@@ -61,8 +79,20 @@ def write(
                 effective_at=step.at,
                 now=now,
             )
-        made.append(approve(change_set=written, by=author, now=now))
+        made.append(approve(change_set=written, by=by, now=now))
     return made
+
+
+def _as_proposed(decided: Decided, step: Step, now: datetime) -> ChangeSet:
+    """Approve a proposal as the first step: from now on, whatever was scheduled meanwhile."""
+    approved = approve(change_set=decided.proposal, by=decided.by, now=now)
+    if reads.vector_of(approved) != step.vector or approved.effective_at != step.at:
+        raise Refused(
+            "status",
+            "Shares that were scheduled have come into force since it was proposed: decline it, "
+            "then propose it anew.",
+        )
+    return approved
 
 
 def check(*, parent: Budget, steps: Iterable[Step], now: datetime) -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from django.db.models import Max, Q
 
-from budgets.models import Budget, FormerName, Share
+from budgets.models import Budget, ChangeSet, FormerName, Share
 
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
@@ -82,7 +82,8 @@ def formerly(path: str, *, known: Callable[[Budget], bool]) -> list[Budget]:
 def _called(slug: str, parents: Sequence[Budget] | None) -> list[Budget]:
     """Return what has or had a slug below these (None: the root), those who have it now first."""
     rank = {one.pk: number for number, one in enumerate(parents or [])}
-    ever = Share.objects.filter(change_set__parent__in=rank)
+    approved = ChangeSet.Status.APPROVED
+    ever = Share.objects.filter(change_set__parent__in=rank, change_set__status=approved)
     below = Q(parent__in=rank) | Q(pk__in=ever.values("budget"))
     rows = Budget.objects.filter(Q(parent=None) if parents is None else below)
     until = Max("former_names__until", filter=Q(former_names__slug=slug))

@@ -1,7 +1,6 @@
 """The door to everything that writes the tree: import from here."""
 
 from budgets.change_sets import (
-    approve,
     checked_vector,
     decline,
     draft_change_set,
@@ -9,6 +8,10 @@ from budgets.change_sets import (
     set_shares,
 )
 from budgets.foreseeing import TreeChange, foresee_archive, foresee_move, foresee_reactivation
+from budgets.placing import Does, Placing, approve, parents_of
+from budgets.placing import foresee as foresee_place
+from budgets.placing import of as placing_of
+from budgets.placing import propose as propose_place
 from budgets.refusals import Refused, StaleBase, percent
 from budgets.renaming import rename_budget
 from budgets.roles import give_role, take_role
@@ -24,6 +27,8 @@ from budgets.vectors import children_by_slug
 
 __all__ = [
     "RESERVED",
+    "Does",
+    "Placing",
     "Refused",
     "StaleBase",
     "TreeChange",
@@ -37,11 +42,15 @@ __all__ = [
     "draft_change_set",
     "foresee_archive",
     "foresee_move",
+    "foresee_place",
     "foresee_reactivation",
     "give_role",
     "move_budget",
+    "parents_of",
     "percent",
+    "placing_of",
     "propose",
+    "propose_place",
     "reactivate_budget",
     "rename_budget",
     "set_shares",

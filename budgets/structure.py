@@ -3,6 +3,7 @@
 A budget has a row for ever and is active while the vector in force names it; so all of these
 write the whole new vector of the parent (or of both parents), under its lock, and approve it at
 once. What shares the other children then have is `siblings`: left out, they stay as they are.
+With `decided` it was proposed before (`budgets.placing`), and the proposal is that vector.
 """
 
 import re
@@ -15,7 +16,7 @@ from django.db.models import QuerySet
 
 from budgets import future
 from budgets.change_sets import locked, locked_all
-from budgets.future import Step
+from budgets.future import Decided, Step
 from budgets.models import Budget, ChangeSet
 from budgets.refusals import Refused, check_instant
 from budgets.shares import Vector
@@ -84,6 +85,7 @@ def archive_budget(
     reason: str,
     now: datetime,
     siblings: Mapping[Budget, int] | None = None,
+    decided: Decided | None = None,
 ) -> Budget:
     """Take a budget and all below it out of the tree from `now` on; its history stays.
 
@@ -96,7 +98,7 @@ def archive_budget(
         check_archive(parent, budget)
         budget.archived_at = now
         budget.save(update_fields=["archived_at"])
-        _change(parent, author, reason, now, siblings, removing=budget)
+        _change(parent, author, reason, now, siblings, removing=budget, decided=decided)
     return budget
 
 
@@ -108,6 +110,7 @@ def reactivate_budget(
     reason: str,
     now: datetime,
     siblings: Mapping[Budget, int] | None = None,
+    decided: Decided | None = None,
 ) -> Budget:
     """Put an archived budget back below its parent with a share; what was below it comes back."""
     parent = parent_of(budget, "re-activated")
@@ -117,7 +120,7 @@ def reactivate_budget(
         check_reactivation(parent, budget)
         budget.archived_at = None
         budget.save(update_fields=["archived_at"])
-        _change(parent, author, reason, now, siblings, adding={budget: share})
+        _change(parent, author, reason, now, siblings, adding={budget: share}, decided=decided)
     return budget
 
 
@@ -130,6 +133,7 @@ def move_budget(
     reason: str,
     now: datetime,
     siblings: Mapping[Budget, int] | None = None,
+    decided: Decided | None = None,
 ) -> Budget:
     """Move a budget with all below it to another parent, with a share of that one.
 
@@ -144,8 +148,8 @@ def move_budget(
         old = budget.path
         Budget.objects.filter(pk=budget.pk).update(parent=to)
         _rewrite_paths(old, f"{to.path}/{budget.slug}")
-        _change(source, author, reason, now, None, removing=budget)
-        _change(to, author, reason, now, siblings, adding={budget: share})
+        _change(source, author, reason, now, None, removing=budget, decided=decided)
+        _change(to, author, reason, now, siblings, adding={budget: share}, decided=decided)
     budget.refresh_from_db()
     return budget
 
@@ -204,13 +208,16 @@ def _change(
     *,
     adding: Mapping[Budget, int] | None = None,
     removing: Budget | None = None,
+    decided: Decided | None = None,
 ) -> ChangeSet:
     """Write and approve the parent's vectors, less one child or plus one, from `now` on.
 
     What is scheduled stays so, each vector with the same change in it.
     """
     steps = changed_steps(parent, now, siblings, adding=adding, removing=removing)
-    return future.write(parent=parent, steps=steps, reason=reason, author=author, now=now)[0]
+    return future.write(
+        parent=parent, steps=steps, reason=reason, author=author, now=now, decided=decided
+    )[0]
 
 
 def changed_steps(

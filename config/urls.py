@@ -12,6 +12,7 @@ from budgets import views as budget_pages
 from budgets.views import by_hand as by_hand_pages
 from budgets.views import diffs as diff_pages
 from budgets.views import names as name_pages
+from budgets.views import places as place_pages
 from clusters import api as clusters
 from config import problems
 from config import views as own_pages
@@ -109,6 +110,8 @@ pages: list[URLPattern | URLResolver] = [
         name="transfers-preview",
     ),
     path("budgets/<path:path>/rename", name_pages.rename, name="rename"),
+    path("budgets/<path:path>/move", place_pages.place, name="place"),
+    path("budgets/<path:path>/move/preview", place_pages.preview, name="place-preview"),
     path("budgets/<path:path>/diff", diff_pages.differences, name="budget-diff"),
     path("budgets/<path:path>/by-hand", by_hand_pages.by_hand, name="by-hand"),
     path("budgets/<path:path>/by-hand/preview", by_hand_pages.preview, name="by-hand-preview"),

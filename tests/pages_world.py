@@ -57,7 +57,7 @@ def closed(until: datetime) -> None:
 
 def at(monkeypatch: pytest.MonkeyPatch, instant: datetime) -> None:
     """Let the pages' clock stand at an instant."""
-    own = tuple(f"budgets.views{name}" for name in ("", ".by_hand", ".diffs", ".names"))
+    own = tuple(f"budgets.views{name}" for name in ("", ".by_hand", ".diffs", ".names", ".places"))
     for module in ("config.shell", "config.views", *own, "ledger.views"):
         monkeypatch.setattr(f"{module}.now", lambda: instant)
 
@@ -81,8 +81,12 @@ def number_of(job: Job) -> str:
 
 
 def cells(response: Any, name: str) -> list[str]:
-    """Return the cells of the table row that names something, as text."""
-    for row in re.findall(r"<tr.*?</tr>", response.content.decode(), flags=re.DOTALL):
+    """Return the cells of the table row that names something, as text.
+
+    Without the link that moves a budget, and what it was called.
+    """
+    html = re.sub(r'<(a|span) class="(place-link|was)".*?</\1>', "", response.content.decode())
+    for row in re.findall(r"<tr.*?</tr>", html, flags=re.DOTALL):
         texts = [
             " ".join(unescape(re.sub(r"<[^>]+>", " ", cell)).split())
             for cell in re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row, flags=re.DOTALL)

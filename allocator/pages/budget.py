@@ -25,6 +25,7 @@ from budgets.access import (
     Standing,
     get_budget_or_404,
     is_within,
+    may_place,
     standing,
 )
 from budgets.hues import Hue
@@ -115,6 +116,7 @@ class Page:
     can_ask: bool
     can_transfer: bool
     can_rename: bool
+    can_place: bool
     can_write_by_hand: bool
     by_hand: list[Entry]
     asked: list[requests.Row]
@@ -188,6 +190,7 @@ def page(user: Person, *, path: str, now: datetime, sort: str = "") -> Page:
         can_write_by_hand=period is not None and held.can(Action.ADMINISTER, path),
         can_transfer=period is not None and transfers.may_transfer(held, node, nodes),
         can_rename=held.can(Action.RENAME, path),
+        can_place=may_place(held, Action.PROPOSE_SHARES, budget),
         by_hand=by_hand.lately(budget, limit=BY_HAND),
         asked=requests.open_for(user, budget=budget, now=now),
         effective=int(node.effective * WHOLE) if node else None,

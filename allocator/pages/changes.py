@@ -18,6 +18,8 @@ class Move:
     """One child's share before and after, in thousandths of a percent; None: it had none.
 
     `pool` is set where the share is of one pool alone, and then None says "as overall".
+    `arrives` says of a child that had none, in a set that isn't in force, how it would come here:
+    by a "move", or "back" from being archived.
     """
 
     budget_id: int
@@ -27,6 +29,7 @@ class Move:
     after: int | None
     pool: str = ""
     pool_slug: str = ""
+    arrives: str = ""
 
 
 @dataclass(frozen=True)
@@ -138,8 +141,15 @@ def _change(change_set: ChangeSet, base: ChangeSet | None, names: Names | None) 
             pool = (row.pool.name, row.pool.slug) if row.pool else ("", "")
             child = row.budget
             called = names.at(child, change_set.effective_at) if names else Called.of(child)
-            moves.append(Move(child.pk, *called, was, becomes, *pool))
+            comes = _arrives(change_set, child) if was is None and not row.pool else ""
+            moves.append(Move(child.pk, *called, was, becomes, *pool, arrives=comes))
     return Change(change_set, tuple(moves), _rest(before.values()), _rest(after.values()))
+
+
+def _arrives(change_set: ChangeSet, child: Budget) -> str:
+    if change_set.status == Status.APPROVED:
+        return ""
+    return "back" if child.parent_id == change_set.parent_id else "move"
 
 
 def _by_place(change_set: ChangeSet) -> dict[tuple[str, str], Share]:

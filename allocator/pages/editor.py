@@ -134,11 +134,15 @@ def subject(user: Person, *, path: str) -> Subject:
 
 
 def proposal(found: Subject, *, pk: str) -> Vector | None:
-    """Return the vector of an open change set of the parent, to look at it; None without one."""
+    """Return the vector of an open change set of the parent, to look at it; None without one.
+
+    None, too, for one that names other children: it is looked at on a page of its own.
+    """
     if not pk.isascii() or not pk.isdigit() or len(pk) > 9:
         return None
     open_sets = ChangeSet.objects.filter(parent=found.parent, status__in=("draft", "proposed"))
-    return reads.vector_of(open_sets.filter(pk=int(pk)).first()) or None
+    vector = reads.vector_of(open_sets.filter(pk=int(pk)).first())
+    return vector if vector and vector.keys() == found.vector.keys() else None
 
 
 def page(found: Subject, *, vector: Vector, effective_at: datetime | None, now: datetime) -> Page:

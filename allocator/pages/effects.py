@@ -8,13 +8,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from allocator.pages import burning
 from budgets import periods, shares
 from budgets.access import Person, standing
 from budgets.foreseeing import TreeChange
 from budgets.models import WHOLE, Budget, Period, PlannedCapacity
+from budgets.services import Does, foresee_place
 from budgets.shares import TreeNode, Vector
 from ledger import reports
 from ledger.figures import Accounts
@@ -165,6 +166,24 @@ class Look:
         """What a budget that moves would take along, in milli-GPU-seconds."""
         return taken_along(self.effects)
 
+    @property
+    def gains(self) -> list[Effect]:
+        """Who gains GPU-time until the period ends, the most first."""
+        rising = [one for one in self.effects if (one.change_gpu_seconds or 0) > 0]
+        return sorted(rising, key=lambda one: one.change_gpu_seconds or 0)[::-1]
+
+    @property
+    def loses(self) -> list[Effect]:
+        """Who loses GPU-time until the period ends, the most first."""
+        falling = [one for one in self.effects if (one.change_gpu_seconds or 0) < 0]
+        return sorted(falling, key=lambda one: one.change_gpu_seconds or 0)
+
+    @property
+    def under_burned(self) -> list[Effect]:
+        """Who would fall under what it burned, by the most first."""
+        under = [one for one in self.effects if one.under_burned_mgpus]
+        return sorted(under, key=lambda one: -one.under_burned_mgpus)
+
 
 def look_at_shares(
     *, parent: Budget, vector: Vector, effective_at: datetime | None, now: datetime
@@ -176,9 +195,23 @@ def look_at_shares(
     return Look(parent, period, at, found)
 
 
-def look_at_tree(person: Person, *, change: TreeChange, parent: Budget, now: datetime) -> Look:
-    """Return what another place of a budget would do, as far as a person sees the budgets."""
+def look_at_place(
+    person: Person,
+    *,
+    does: Does,
+    budget: Budget,
+    now: datetime,
+    to: Budget | None = None,
+    **asked: Any,
+) -> Look:
+    """Return what another place of a budget would do, as far as a person sees the budgets.
+
+    Arguments and refusals as `budgets.services.foresee_place` has them.
+    """
+    change = foresee_place(does=does, budget=budget, to=to, now=now, **asked)
     period, held = period_of(at=now, now=now), standing(person)
+    parent = to or budget.parent
+    assert parent is not None, "the organisation has its place for good"
     found = tree_effects(change=change, period=period, now=now)
     return Look(parent, period, now, [one for one in found if held.sees(one.budget.path)])
 

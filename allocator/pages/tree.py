@@ -37,6 +37,7 @@ class Line:
     entitled_gpu_seconds: int | None
     reserve_mgpus: int | None = None
     burn: Burn | None = None
+    can_place: bool = False
 
     @property
     def css(self) -> str:
@@ -176,7 +177,7 @@ class _Reader:
         entitled: Mapping[int, int],
         painted: Mapping[str, Hue],
     ) -> None:
-        self.nodes, self.burns, self.entitled = nodes, burns, entitled
+        self.held, self.nodes, self.burns, self.entitled = held, nodes, burns, entitled
         self.seen = {pk for pk, node in nodes.items() if held.sees(node.budget.path)}
         self.hues = painted
 
@@ -220,7 +221,12 @@ class _Reader:
             effective=int(node.effective * WHOLE),
             entitled_gpu_seconds=self.entitled.get(pk),
             burn=self.burns.get(pk),
+            can_place=self._can_place(node),
         )
+
+    def _can_place(self, node: TreeNode) -> bool:
+        above = self.nodes[node.parent_id].budget.path if node.parent_id is not None else None
+        return above is not None and self.held.can(Action.PROPOSE_SHARES, above)
 
     def _reserve(self, node: TreeNode, level: int, rest: int) -> Line:
         pk = node.budget.pk

@@ -6,7 +6,7 @@ from typing import Any
 from django.http import Http404
 from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
-from rest_framework.exceptions import ValidationError
+from rest_framework.exceptions import PermissionDenied, ValidationError
 from rest_framework.generics import GenericAPIView, ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -14,7 +14,14 @@ from rest_framework.response import Response
 from allocator import steering
 from allocator.pages import changes
 from budgets import services
-from budgets.access import Action, get_budget_or_404, standing, visible_q
+from budgets.access import (
+    NOT_ALL_YOURS,
+    Action,
+    get_budget_or_404,
+    may_approve,
+    standing,
+    visible_q,
+)
 from budgets.api.common import answered, person, require
 from budgets.models import WHOLE, Budget, ChangeSet
 from clusters.models import Pool
@@ -153,6 +160,8 @@ class ApproveChangeSet(_Decision):
     @extend_schema(request=None, responses=ChangeSetOut)
     def post(self, request: Request, pk: int) -> Response:
         change_set = self.found(request, pk)
+        if not may_approve(standing(request.user), services.parents_of(change_set)):
+            raise PermissionDenied(NOT_ALL_YOURS)
         with answered():
             steering.approve(change_set=change_set, by=person(request), now=clock.now())
         return Response(_out(request, pk))

@@ -1,6 +1,5 @@
 """What a change of shares or of the tree would do, before it is proposed, approved or made."""
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from drf_spectacular.utils import extend_schema
@@ -9,19 +8,19 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from allocator.pages.effects import Effect, Look, look_at_shares, look_at_tree
+from allocator.pages.effects import Look, look_at_place, look_at_shares
 from budgets import services
 from budgets.access import Action, get_budget_or_404
 from budgets.api.change_sets import ChangeSetIn, overrides_of
 from budgets.api.common import require
 from budgets.api.structure import ChangeIn, MoveIn, ReactivateIn, seen, shares_of, with_parent
 from budgets.models import WHOLE
-from budgets.services import TreeChange
+from budgets.services import Does
 from clusters.models import Pool
 from config import clock
 from config.fields import Instant, Integer, Text
 
-PLACES = ("move", "archive", "reactivate")
+PLACES = tuple(Does)
 
 
 def _no_reason() -> Text:
@@ -151,21 +150,13 @@ def _shares(request: Request, path: str, given: dict[str, Any]) -> Look:
 def _place(request: Request, path: str, given: dict[str, Any]) -> Look:
     budget, parent = with_parent(request, path)
     does = next(name for name in PLACES if name in given)
-    asked, now = dict(given[does]), clock.now()
+    asked = dict(given[does])
     asked.pop("reason")
-    if does == "move":
+    if does == Does.MOVE:
         parent = asked["to"] = seen(request, "to", asked["to"])
         require(request, Action.EDIT_SHARES, parent)
     asked["siblings"] = shares_of(parent, asked["siblings"])
-    change = FORESEE[does](budget=budget, now=now, **asked)
-    return look_at_tree(request.user, change=change, parent=parent, now=now)
-
-
-FORESEE: dict[str, Callable[..., TreeChange]] = {
-    "move": services.foresee_move,
-    "archive": services.foresee_archive,
-    "reactivate": services.foresee_reactivation,
-}
+    return look_at_place(request.user, does=does, budget=budget, now=clock.now(), **asked)
 
 
 def _answer(found: Look) -> dict[str, Any]:
@@ -177,17 +168,8 @@ def _answer(found: Look) -> dict[str, Any]:
         "period_ends_at": period.ends_at if period else None,
         "taken_along_mgpus": found.taken_along,
         "rows": found.effects,
-        **_named(found.effects),
-    }
-
-
-def _named(found: Sequence[Effect]) -> dict[str, list[str]]:
-    """Who gains, who loses, and who falls under what it burned, by how much."""
-    changes = {one.budget.path: one.change_gpu_seconds or 0 for one in found}
-    under = {one.budget.path: one.under_burned_mgpus for one in found if one.under_burned_mgpus}
-    rising = sorted(changes, key=lambda path: changes[path])
-    return {
-        "gains": [path for path in reversed(rising) if changes[path] > 0],
-        "loses": [path for path in rising if changes[path] < 0],
-        "under_burned": sorted(under, key=lambda path: -under[path]),
+        **{
+            name: [one.budget.path for one in getattr(found, name)]
+            for name in ("gains", "loses", "under_burned")
+        },
     }

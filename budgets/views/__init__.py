@@ -23,6 +23,7 @@ from allocator.pages import budget as budget_page
 from allocator.pages import conflict as conflict_page
 from allocator.pages import editor as editor_page
 from allocator.pages import periods as periods_page
+from allocator.pages import placing as placing_page
 from allocator.pages import requests as requests_page
 from allocator.pages import transfers as transfers_page
 from allocator.pages import tree as tree_page
@@ -82,7 +83,11 @@ def shares(request: HttpRequest, path: str) -> HttpResponse:
     """The share editor. What is typed is written once it is put in force or proposed."""
     found, at = editor_page.subject(request.user, path=path), now()
     if request.method != "POST":
-        looked_at = editor_page.proposal(found, pk=request.GET.get("set", ""))
+        chosen = request.GET.get("set", "")
+        place = placing_page.address(request.user, parent=found.parent, pk=chosen)
+        if place is not None:
+            return redirect(place)
+        looked_at = editor_page.proposal(found, pk=chosen)
         ahead = periods_page.planned_start(request.GET.get("period", ""), now=at)
         return _editor(request, SharesForm(found, now=at, looked_at=looked_at, ahead=ahead))
     if request.POST.get("onto") == str(found.base_version):
@@ -133,6 +138,7 @@ def decide(request: HttpRequest, pk: int, decision: str) -> HttpResponse:
     person = cast(User, request.user)
     try:
         if decision == "approve":
+            access.check_approval(person, services.parents_of(found))
             made = steering.approve(change_set=found, by=person, now=at)
         else:
             made = services.decline(change_set=found, by=person, now=at)
