@@ -105,10 +105,14 @@
   addEventListener('input', e => {
     const field = e.target.closest('[data-filter]'); if (!field) return;
     const words = field.value.trim().toLowerCase().split(/\s+/), table = $('#' + field.dataset.filter);
+    for (const was of $$('[data-was]', table)) was.hidden = true;
     if (!field.value.trim()) { for (const r of $$('tbody tr', table)) r.hidden = false; refold(table); return; }
+    const fits = text => words.every(w => text.toLowerCase().includes(w));
     for (const row of $$('tbody tr', table)) {
-      const text = (row.dataset.search || row.textContent).toLowerCase();
-      row.hidden = !words.every(w => text.includes(w));
+      const now = fits(row.dataset.search || row.textContent);
+      const was = now ? null : $$('[data-was]', row).find(one => fits(one.dataset.was)); // what it was called
+      row.hidden = !now && !was;
+      if (was) was.hidden = false;
     }
   });
 

@@ -1,14 +1,16 @@
-"""The search field: a budget's path or name, a job's number or name, a node's name."""
+"""The search field: a budget's path or name, former ones too, a job, a node."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from budgets import hues
-from budgets.access import Person, visible, visible_q
+from budgets.access import Person, standing, visible, visible_q
 from budgets.hues import Hue
 from budgets.models import Budget
+from budgets.names import Former, Past
 from clusters import services as clusters
 from clusters.models import Node
 from workloads.models import Job
@@ -24,12 +26,13 @@ class Found:
 
     words: str
     budgets: list[tuple[Budget, Hue]]
+    former: list[tuple[Budget, Hue, Former]]  # budgets that fit only by what they were called
     jobs: list[Job]
     nodes: list[Node]
 
     @property
     def is_empty(self) -> bool:
-        return not (self.budgets or self.jobs or self.nodes)
+        return not (self.budgets or self.former or self.jobs or self.nodes)
 
     @property
     def budget(self) -> Budget | None:
@@ -37,7 +40,7 @@ class Found:
         exact = [budget for budget, _ in self.budgets if budget.path == self.words.casefold()]
         if exact:
             return exact[0]
-        alone = len(self.budgets) == 1 and not self.jobs and not self.nodes
+        alone = len(self.budgets) == 1 and not (self.former or self.jobs or self.nodes)
         return self.budgets[0][0] if alone else None
 
     @property
@@ -47,7 +50,7 @@ class Found:
         exact = [job for job in self.jobs if job.pk == number]
         if exact:
             return exact[0]
-        alone = len(self.jobs) == 1 and not self.budgets and not self.nodes
+        alone = len(self.jobs) == 1 and not (self.budgets or self.former or self.nodes)
         return self.jobs[0] if alone else None
 
 
@@ -55,9 +58,10 @@ def find(user: Person, *, words: str, at: datetime) -> Found:
     """Return what the reader may see of what fits the words. A constant number of queries."""
     words = words.replace("\0", "").strip()[:LONGEST]
     if not words:
-        return Found("", [], [], [])
+        return Found("", [], [], [], [])
     painted = hues.of_budgets()
-    budgets = visible(user).filter(Q(path__icontains=words) | Q(name__icontains=words))
+    now_called = Q(path__icontains=words) | Q(name__icontains=words)
+    budgets = visible(user).filter(now_called)
     jobs = Job.objects.filter(visible_q(user, "budget__")).select_related("budget")
     fitting = Q(name__icontains=words)
     number = number_in(words)
@@ -67,9 +71,24 @@ def find(user: Person, *, words: str, at: datetime) -> Found:
     return Found(
         words=words,
         budgets=[(b, painted[b.path]) for b in budgets.order_by("path")[:SHOWN]],
+        former=_former(user, words, visible(user).exclude(now_called), painted),
         jobs=list(jobs.filter(fitting).order_by("-pk")[:SHOWN]),
         nodes=nodes[:SHOWN],
     )
+
+
+def _former(
+    user: Person, words: str, budgets: QuerySet[Budget], painted: Mapping[str, Hue]
+) -> list[tuple[Budget, Hue, Former]]:
+    """Return the budgets among these that were called so, each with when it last was."""
+    past, held = Past.load(), standing(user)
+    found = []
+    for budget in budgets.filter(pk__in=past.changed()).order_by("path"):
+        was = past.of(budget, known=lambda one: held.knows(one.path))
+        fits = next((one for one in was if words.casefold() in one.text), None)
+        if fits is not None:
+            found.append((budget, painted[budget.path], fits))
+    return found[:SHOWN]
 
 
 def number_in(words: str) -> int | None:

@@ -1,6 +1,6 @@
 """The tree of budgets: who is entitled to what, and who keeps to it; one line a budget."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
@@ -14,6 +14,7 @@ from budgets import hues, periods, shares
 from budgets.access import Action, Person, Standing, standing
 from budgets.hues import Hue
 from budgets.models import WHOLE, Budget, Period
+from budgets.names import Former, Past
 from budgets.shares import TreeNode
 from clusters.models import Pool
 
@@ -38,6 +39,13 @@ class Line:
     reserve_mgpus: int | None = None
     burn: Burn | None = None
     can_place: bool = False
+    former: tuple[Former, ...] = ()  # what it was called, the latest first
+    was: Former | None = None  # the one of them by which alone it fits the words
+
+    @property
+    def text(self) -> str:
+        """What filters look at."""
+        return f"{self.budget.name} {self.budget.path}".casefold()
 
     @property
     def css(self) -> str:
@@ -92,8 +100,8 @@ def page(
     every = shares.every_budget()
     nodes = shares.tree(at=now, pool=chosen, budgets=every)
     burns = burning.burns(period=period, now=now) if period else {}
-    painted = hues.of_budgets(every.values())
-    lines = list(_Reader(held, nodes, burns, _entitled(period, chosen), painted).lines())
+    reader = _Reader(held, nodes, burns, _entitled(period, chosen), hues.of_budgets(every.values()))
+    lines = list(_with_former(reader.lines(), held, words, every))
     filters = _filters(held)
     show = show if show in filters else "all"
     elapsed = int(periods.elapsed(period, now) * WHOLE) if period else None
@@ -262,14 +270,29 @@ def _entitled(period: Period | None, pool: Pool | None) -> dict[int, int]:
     return totals
 
 
+def _with_former(
+    lines: Iterable[Line], held: Standing, words: str, every: Mapping[int, Budget]
+) -> Iterator[Line]:
+    """Yield the lines with what the reader may know of what their budgets were called."""
+    past, wanted = Past.load(every), words.casefold().strip()
+    changed = set(past.changed())
+    for line in lines:
+        if line.is_reserve or line.budget.pk not in changed:
+            yield line
+            continue
+        former = past.of(line.budget, known=lambda one: held.knows(one.path))
+        fits = None if wanted in line.text else (one for one in former if wanted in one.text)
+        yield replace(line, former=tuple(former), was=next(fits, None) if fits else None)
+
+
 def _kept(lines: list[Line], fits: Fits, words: str) -> list[Line]:
     """Return the lines that fit, with all above them so that the tree stays one."""
     wanted = words.casefold().strip()
     rows = {line.budget.pk: line for line in lines if not line.is_reserve}
     keep: set[int] = set()
     for line in rows.values():
-        text = f"{line.budget.name} {line.budget.path}".casefold()
-        step: int | None = line.budget.pk if fits(line) and wanted in text else None
+        found = wanted in line.text or line.was is not None
+        step: int | None = line.budget.pk if fits(line) and found else None
         while step is not None and step not in keep:
             keep.add(step)
             step = rows[step].parent_row
