@@ -25,7 +25,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rename(path: str, slug: str, hours: int, name: str = "") -> Budget:
-    words = {"slug": slug, "name": name or slug.title(), "author": someone()}
+    words: dict[str, Any] = {"slug": slug, "name": name or slug.title(), "author": someone()}
     budget = Budget.objects.get(path=path)
     return services.rename_budget(budget=budget, now=T0 + hours * HOUR, **words)
 
@@ -39,7 +39,7 @@ def move(path: str, to: str, hours: int, share: int = 0) -> Budget:
 
 def was(path: str) -> list[tuple[str, str, str]]:
     budget = Budget.objects.get(path=path)
-    return [tuple(one) for one in Past.load().of(budget, known=lambda _: True)]
+    return [(one.name, one.path, one.said) for one in Past.load().of(budget, known=lambda _: True)]
 
 
 def found(client: Any, words: str) -> Any:
