@@ -15,6 +15,7 @@ from budgets.models import Budget, ChangeSet
 from budgets.services import Does, Refused, StaleBase
 from ledger import reports
 from ledger.models import Entry
+from ledger.share_changes import waiting
 from tests import factories as make
 from tests.factories import LONG_AGO, T0, make_role, make_shares, make_tree, make_user
 from tests.pages_world import granted
@@ -117,6 +118,9 @@ def test_a_proposal_does_nothing_and_its_approval_what_doing_it_at_once_does(
     made = approved(one)
     assert (made.pk, made.status, made.effective_at) == (one.pk, "approved", LATER)
     assert state() == becomes != before
+    period = periods.active(LATER)
+    assert period is not None
+    assert waiting(period=period, until=LATER) == [], "the ledger followed both parents' sets"
 
 
 def test_what_is_archived_comes_back_the_same_way(tree: Tree, quarter: None) -> None:
