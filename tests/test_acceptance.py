@@ -8,7 +8,7 @@ part stand with that part.
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
-from itertools import repeat
+from itertools import cycle, repeat
 from typing import Any
 
 import pytest
@@ -318,6 +318,20 @@ class TestRow16NothingIsSpentTwice:
         }
         assert reports.spendable(budget=place.petrel, now=T0) == 0
         place.check(at=T0)
+
+    @pytest.mark.django_db(transaction=True)
+    def test_nor_by_two_projects_out_of_what_is_above_both(self) -> None:
+        """Each has credits for 50 of its own; their program has them for 10."""
+        place = make_institute(credits=0)
+        for path, credits in {"orlo": 400, "orlo/science": 80}.items():
+            give_one(place, path, credits)
+        for leaf in (place.petrel, place.auk):
+            give_one(place, leaf.path, 400)
+        leaves = cycle([place.petrel, place.auk])
+        results = at_once(lambda: place.submit(next(leaves), gpus=8), 50)
+        assert [type(result) for result in results] == [Job] * 50, results
+        assert sum(job.funded for job in results) == 10
+        assert reports.spendable(budget=place.auk, now=T0) == 0
 
     def test_a_hold_that_cannot_be_written_leaves_no_job_behind(
         self, monkeypatch: pytest.MonkeyPatch
