@@ -2,12 +2,14 @@
 decided, not from a second guess."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from fractions import Fraction
 from statistics import median
 from typing import Any
 
-from allocator.core.plan import Reason, Result
+from allocator.core.plan import Reason, Result, Rule
+from allocator.core.turns import Turns
 from allocator.models import Cycle, Outlook
 from allocator.snapshot import Excluded, Snapshot
 from ledger import services as ledger
@@ -56,6 +58,7 @@ def _why(one: Excluded, refused: dict[int, ledger.HoldResult]) -> dict[str, Any]
 
 def _planned(cycle: Cycle, taken: Snapshot, result: Result, settled: set[str]) -> Iterator[Outlook]:
     early, late = _spread(taken)
+    sides = _Sides(taken)
     for reason in result.reasons:
         job = taken.jobs.get(reason.job)
         if job is None or reason.job in settled or job.state != Job.State.QUEUED:
@@ -65,14 +68,39 @@ def _planned(cycle: Cycle, taken: Snapshot, result: Result, settled: set[str]) -
             job=job,
             cycle=cycle,
             rule=str(reason.rule),
-            data=_data(reason, taken),
+            data=_data(reason, taken, sides),
             start_low=_scaled(likely, taken.at, early),
             start_likely=likely,
             start_high=_scaled(likely, taken.at, late),
         )
 
 
-def _data(reason: Reason, taken: Snapshot) -> dict[str, Any]:
+class _Sides:
+    """How two leaves compare before a plan gives anything: both at their first common ancestor."""
+
+    def __init__(self, taken: Snapshot) -> None:
+        problem = taken.problem
+        seconds = problem.horizon * problem.timestep_seconds
+        self.turns = Turns(problem, sum(taken.healthy.values()) * seconds)
+        self.known: dict[tuple[str, str], dict[str, Any] | None] = {}
+
+    def compared(self, own: str, other: str) -> dict[str, Any] | None:
+        """Shares and use in the window of both; None for one leaf, or one that has no place."""
+        if (own, other) not in self.known:
+            self.known[own, other] = self._compared(own, other)
+        return self.known[own, other]
+
+    def _compared(self, own: str, other: str) -> dict[str, Any] | None:
+        of = self.turns.leaf_of
+        if own == other or own not in of or other not in of:
+            return None
+        mine, theirs = self.turns.compared(of[own], 0, of[other], 0)
+        assert mine is not None
+        assert theirs is not None
+        return {"own": asdict(mine), "other": asdict(theirs)}
+
+
+def _data(reason: Reason, taken: Snapshot, sides: _Sides) -> dict[str, Any]:
     """The rule's particulars, with jobs told by number, name and budget."""
     data: dict[str, Any] = {"gpus": reason.gpus}
     if reason.behind:
@@ -80,6 +108,10 @@ def _data(reason: Reason, taken: Snapshot) -> dict[str, Any]:
         data["behind"] = [
             {"job": job.pk, "name": job.name, "budget": job.budget.path} for job in jobs
         ]
+        if reason.rule == Rule.BEHIND:
+            own = taken.jobs[reason.job].budget.path
+            others = (sides.compared(own, job.budget.path) for job in jobs)
+            data |= {"compared": next(filter(None, others), None)}
     if reason.node is not None:
         data["node"] = reason.node
     if reason.pools:

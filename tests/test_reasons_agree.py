@@ -135,7 +135,8 @@ CASES = [
     ),
     Case(
         behind, "behind", "Behind Tern",
-        "A job whose budget is more entitled holds the block that it gets.",
+        "Vision has 0.0 % of what was used in the window for 40.0 % of the shares, "
+        "Science 100.0 % for 60.0 %; what the plan gives",
         "Released when they end",
         {"gpus": 16, "behind": ["first"]},
     ),
@@ -263,3 +264,24 @@ def test_a_job_that_waits_no_longer_has_no_reason_to(state, monkeypatch):
     api.force_authenticate(make.make_user("root", is_superuser=True))
     shown = api.get(f"/api/v1/jobs/{job.pk}/").json()
     assert (shown["waits"], shown["waits_text"], shown["outlook"]) == (None, None, None)
+
+
+def test_figures_of_a_budget_that_one_may_not_know_are_told_nowhere(monkeypatch):
+    """Petrel's member knows nothing of Vision, whose job comes first."""
+    job = behind()
+    cycle.run(at=NOW, trigger="test")
+    monkeypatch.setattr("config.clock.now", lambda: NOW)
+    stand_at(monkeypatch, NOW)
+    member = make.make_user("member")
+    make.make_role(member, job.budget, "member")
+    api = APIClient()
+    api.force_authenticate(member)
+    told = api.get(f"/api/v1/jobs/{job.pk}/").json()["outlook"]
+    compared = Outlook.objects.get(job=job).data["compared"]
+    assert (compared["other"]["path"], compared["other"]["usage"]) == ("orlo/vision", 0)
+    assert (told["rule"], told["data"]["compared"]) == ("behind", None)
+    assert told["data"]["behind"] == [{"job": None, "name": None, "budget": None}]
+    page = text_of(client_of(member).get(f"/jobs/{job.pk}"))
+    for words in (told["text"], told["sentence"], page):
+        assert "Vision" not in words
+        assert "of the shares" not in words

@@ -180,20 +180,22 @@ class _Teller:
         parent = mine.rpartition("/")[0]
         return Comparison(
             parent=self.names.name(parent) if parent else "",
-            preemptor=self._side(data["preemptor_share"]),
-            victim=self._side(data["victim_share"]),
+            preemptor=side(data["preemptor_share"], self.names),
+            victim=side(data["victim_share"], self.names),
         )
 
-    def _side(self, share: dict[str, Any]) -> Side:
-        shares = _part(share["shares"], share["siblings_shares"])
-        usage = _part(share["usage"], share["siblings_usage"])
-        return Side(
-            name=self.names.name(share["path"]) if share.get("path") else "",
-            part_of_shares=None if shares is None else round(shares * WHOLE),
-            part_of_usage=None if usage is None else round(usage * WHOLE),
-            level=float(shares / usage) if shares is not None and usage else None,
-            inside=share["inside"],
-        )
+
+def side(share: dict[str, Any], names: Names) -> Side:
+    """Read one side of a comparison as an event or an outlook keeps it."""
+    shares = _part(share["shares"], share["siblings_shares"])
+    usage = _part(share["usage"], share["siblings_usage"])
+    return Side(
+        name=names.name(share["path"]) if share.get("path") else "",
+        part_of_shares=None if shares is None else round(shares * WHOLE),
+        part_of_usage=None if usage is None else round(usage * WHOLE),
+        level=float(shares / usage) if shares is not None and usage else None,
+        inside=share["inside"],
+    )
 
 
 def _part(some: int, whole: int) -> Fraction | None:

@@ -15,6 +15,7 @@ from django.db.models import QuerySet
 from django.template.loader import render_to_string
 
 from allocator.models import Outlook
+from allocator.pages.job_story import Side, side
 from allocator.pages.names import Names
 from budgets.access import Person, redacted, visible_q
 from budgets.hues import Hue
@@ -44,6 +45,8 @@ class Why:
     names: str = ""  # of the budgets ahead of it, the first three
     ahead: int = 0  # jobs ahead of it, the unknown ones too
     own: bool = False  # all of them are of its own budget
+    mine: Side | None = None  # how its budget and that of the first ahead compare, before the
+    theirs: Side | None = None  # plan gives anything: at their first common ancestor
     node: str = ""
     pools: str = ""
     budget: str = ""  # that can't afford it
@@ -113,16 +116,26 @@ def line(job: Job, names: Names, *, now: datetime) -> Line:
     )
 
 
+def particulars(outlook: Outlook, names: Names) -> dict[str, Any]:
+    """An outlook's data as far as the reader may know it: no figures of an unknown budget."""
+    data: dict[str, Any] = redacted(names.held, outlook.data)
+    compared = data.get("compared")
+    if compared and not (compared["own"]["path"] and compared["other"]["path"]):
+        data["compared"] = None
+    return data
+
+
 def why(job: Job, names: Names) -> Why:
     """Why a waiting job waits, as far as the reader may know; from the pass that decided."""
     outlook: Outlook | None = getattr(job, "outlook", None)
     if outlook is None:
         return Why(NOT_PLANNED, job.gpus)
-    data = redacted(names.held, outlook.data)
+    data = particulars(outlook, names)
     behind = [_job_name(row, names) for row in data.get("behind", ())]
     if outlook.rule == "dependency":
         behind = [_job_name(data, names)]
     binding = data.get("binding") or ""
+    compared = data.get("compared")
     return Why(
         rule=outlook.rule,
         gpus=job.gpus,
@@ -130,6 +143,8 @@ def why(job: Job, names: Names) -> Why:
         names=_first_names(behind, job.budget.name),
         ahead=len(behind),
         own=bool(behind) and all(one.budget == job.budget.name for one in behind),
+        mine=side(compared["own"], names) if compared else None,
+        theirs=side(compared["other"], names) if compared else None,
         node=data.get("node", ""),
         pools=", ".join(data.get("pools", ())),
         budget=names.name(binding) if binding else "",

@@ -42,7 +42,7 @@ class WaitOut(serializers.Serializer[Any]):
     cycle = serializers.IntegerField(source="cycle_id")
 
     def get_data(self, outlook: Any) -> dict[str, Any]:
-        return redacted(self.context["names"].held, outlook.data)
+        return queue.particulars(outlook, self.context["names"])
 
     def get_text(self, outlook: Any) -> str:
         return str(self.context["told"].text)
