@@ -14,6 +14,7 @@ from clusters import services as clusters
 from ledger import reports
 from ledger.decay import ONE, Decay
 from ledger.instants import from_seconds, to_seconds
+from ledger.running import Uncharged
 
 
 def window_start(at: datetime) -> datetime:
@@ -50,10 +51,15 @@ def budget_nodes(
     )
 
 
-def usage(*, at: datetime) -> dict[int, int]:
-    """What each budget's own jobs used in the window, in reference GPU-seconds, rounded up."""
+def usage(*, at: datetime, uncharged: Uncharged | None = None) -> dict[int, int]:
+    """What each budget's own jobs used in the window, in reference GPU-seconds, rounded up.
+
+    ``uncharged``: what runs, where that has been read already.
+    """
     start, half_life = window_start(at), settings.USAGE_HALF_LIFE_HOURS
-    used = reports.usage_window(start=start, end=at, now=at, half_life_hours=half_life)
+    used = reports.usage_window(
+        start=start, end=at, now=at, half_life_hours=half_life, uncharged=uncharged
+    )
     return {pk: -(-weighted // 1000) for pk, weighted in used.items()}
 
 

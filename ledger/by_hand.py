@@ -1,6 +1,7 @@
 """Grants and adjustments by hand: what one would do, and writing it once, within what is free."""
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -119,7 +120,8 @@ def by_hand_between(
     The adjustments of a report's interval are part of its corrections; the others are refunds.
     """
     ever = set().union(*(ids for *_, ids in tree.below(budget.pk, *map(to_seconds, (start, end)))))
-    rows = entries_by_hand(*ever).filter(at__gte=start, at__lt=end).order_by("at", "pk")
+    found = entries_by_hand(() if len(ever) == len(list(tree)) else ever)
+    rows = found.filter(at__gte=start, at__lt=end).order_by("at", "pk")
     return tuple(
         ByHand(
             *(entry.at, entry.kind, entry.budget.path, entry.amount_mgpus),
@@ -130,12 +132,13 @@ def by_hand_between(
     )
 
 
-def entries_by_hand(*budgets: Budget | int) -> QuerySet[Entry]:
-    """Return what people granted to budgets and adjusted in them by hand."""
-    # By the index of a period's sums, and unordered: a budget has thousands of charges to each.
-    periods = list(Period.objects.values_list("pk", flat=True))
-    kinds = (Entry.Kind.GRANT, Entry.Kind.ADJUST)
-    mine = Entry.objects.filter(WRITTEN, period__in=periods, budget__in=budgets, kind__in=kinds)
+def entries_by_hand(budget_ids: Collection[int] = ()) -> QuerySet[Entry]:
+    """Return what people granted to budgets (none: to any) and adjusted in them by hand."""
+    mine = Entry.objects.filter(WRITTEN, kind__in=(Entry.Kind.GRANT, Entry.Kind.ADJUST))
+    if budget_ids:
+        # By the index of a period's sums, and unordered: a budget has thousands of charges to each.
+        periods = list(Period.objects.values_list("pk", flat=True))
+        mine = mine.filter(period__in=periods, budget_id__in=budget_ids)
     return Entry.objects.filter(pk__in=list(mine.order_by().values_list("pk", flat=True)))
 
 

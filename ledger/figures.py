@@ -115,11 +115,12 @@ def accounts_of(
     period: Period,
     at: datetime,
     jobs: Iterable[int] = (),
+    uncharged: Uncharged | None = None,
 ) -> Accounts:
-    """Return the same of a period's sums that have been read already."""
+    """Return the same of a period's sums, and of what runs, that have been read already."""
     found = Accounts(tree=tree, at=to_seconds(at))
     _add_sums(found, sums)
-    uncharged = Uncharged(since=period.starts_at, until=min(at, period.ends_at), tree=tree)
+    uncharged = uncharged or uncharged_in(period, at=at, tree=tree)
     if jobs := set(jobs):
         mine = uncharged.by_attempt(period, jobs=jobs)
         found.running.update((one.attempt, one.amount_mgpus) for one in mine)
@@ -127,6 +128,11 @@ def accounts_of(
     for budget in sorted(uncharged.by_budget(period)):
         _add_running(found, budget, uncharged.starts)
     return found
+
+
+def uncharged_in(period: Period, *, at: datetime, tree: Membership) -> Uncharged:
+    """Return what ran in a period up to an instant, and is not charged."""
+    return Uncharged(since=period.starts_at, until=min(at, period.ends_at), tree=tree)
 
 
 def _add_running(found: Accounts, mine: InBudget, starts: Sequence[int]) -> None:

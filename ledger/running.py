@@ -75,18 +75,27 @@ class Uncharged:
     """What ran funded in [since, until) and after the last close, ended runs included.
 
     In spans in which no rate changed and, with ``tree``, no budget moved; ``starts`` are where
-    they begin, in seconds since 1970. One query for what the spans are, one for what ran in them.
+    they begin, in seconds since 1970. Two queries for what the spans are, one for what ran in
+    them: as it was when it was first asked for, for all parts of a page.
     """
 
     def __init__(self, *, since: datetime, until: datetime, tree: Membership | None = None) -> None:
-        low, high = to_seconds(max(since, closed_until() or since)), to_seconds(until)
-        self._rates, self._marks = Rates(()), list[int]()
+        self._closed, self._rates, self._marks = closed_until(), Rates(()), list[int]()
+        self._bounds = low, high = self._between(since, until)
+        self._by_budget: dict[int | None, list[InBudget]] = {}
         if low < high:
             self._rates = Rates.load()
             moves = tree.moves if tree else ()
             inside = {at for at in (*moves, *self._rates.instants()) if low < at < high}
             self._marks = [low, *sorted(inside), high]
         self.starts: Sequence[int] = self._marks[:-1]
+
+    def _between(self, since: datetime, until: datetime) -> tuple[int, int]:
+        return to_seconds(max(since, self._closed or since)), to_seconds(until)
+
+    def is_in(self, since: datetime, until: datetime) -> bool:
+        """Say whether it is just what ran in [since, until) and isn't charged."""
+        return self._between(since, until) == self._bounds
 
     def by_attempt(self, period: Period, *, jobs: Collection[int] | None = None) -> list[OfAttempt]:
         """Return it attempt by attempt, of some jobs or of all, with what a hold has left."""
@@ -100,8 +109,18 @@ class Uncharged:
 
     def by_budget(self, period: Period | None = None) -> list[InBudget]:
         """Return it added up by budget; without a period no hold covers any of it."""
-        if not self.starts:
-            return []
+        key = period.pk if period else None
+        if key not in self._by_budget:
+            self._by_budget[key] = self._added_up(period) if self.starts else []
+        return self._by_budget[key]
+
+    def amounts(self) -> dict[int, int]:
+        """Return what each budget ran in all spans, in milli-GPU-seconds."""
+        rows = next(iter(self._by_budget.values()), None)
+        rows = self.by_budget() if rows is None else rows
+        return {row.budget_id: sum(row.parts) for row in rows}
+
+    def _added_up(self, period: Period | None) -> list[InBudget]:
         statement, values = self._attempts(period, None)
         ran = " + ".join(self._parts)
         sums = [f"CASE WHEN hold < {ran} THEN hold ELSE {ran} END", *self._parts]

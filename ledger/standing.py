@@ -10,6 +10,7 @@ from budgets.periods import active
 from ledger.figures import Accounts, accounts, accounts_of
 from ledger.instants import whole
 from ledger.membership import Membership
+from ledger.running import Uncharged
 from ledger.spent import PeriodSpent, spent_in
 
 
@@ -64,14 +65,16 @@ def figures(
     tree: Membership | None = None,
     only: Collection[int] | None = None,
     sums: Sequence[PeriodSpent] | None = None,
+    uncharged: Uncharged | None = None,
 ) -> dict[int, Figures]:
     """Return the figures of every budget by id, or of some, in a constant number of queries.
 
-    ``tree``: who stood under whom; ``sums``: the period's; where they have been read already.
+    ``tree``: who stood under whom; ``sums``: the period's; ``uncharged``: what runs in it; where
+    they have been read already.
     """
     tree = tree or Membership.load()
     sums = spent_in(period, tree) if sums is None else sums
-    found = accounts_of(sums, tree, period=period, at=whole(now, "now"))
+    found = accounts_of(sums, tree, period=period, at=whole(now, "now"), uncharged=uncharged)
     time = _gpu_time(sums, tree)
     given = given_to_children(found)
     return {

@@ -14,7 +14,12 @@ from ledger.stretches import cover
 
 
 def usage_window(
-    *, start: datetime, end: datetime, now: datetime, half_life_hours: int = 0
+    *,
+    start: datetime,
+    end: datetime,
+    now: datetime,
+    half_life_hours: int = 0,
+    uncharged: Uncharged | None = None,
 ) -> dict[int, int]:
     """Return funded GPU-seconds × rate per mille in [start, end), by the budgets that ran.
 
@@ -22,7 +27,7 @@ def usage_window(
     what runs since the last close counts up to ``now``. Real time is in it, unfunded never.
     Refunds don't change it: the GPUs were used. With a half-life, what was charged in an hour that
     is `a` hours before the window's end counts 2^(−a ÷ half-life) of it; each sum is rounded up
-    once, so that nothing used is ever nothing.
+    once, so that nothing used is ever nothing. ``uncharged``: what runs, where it is read already.
     """
     start, end = span(start, end)
     window = to_seconds(start), to_seconds(end)
@@ -48,8 +53,11 @@ def usage_window(
             bounds = segment_bounds(charge)
             part = _part(charge.amount_mgpus, bounds, window)
             used[charge.budget_id] += part * decay.weight(bounds[0])
-    for running in Uncharged(since=start, until=min(end, now)).by_budget():
-        used[running.budget_id] += sum(running.parts) * ONE
+    until = min(end, now)
+    if uncharged is None or not uncharged.is_in(start, until):
+        uncharged = Uncharged(since=start, until=until)
+    for budget_id, amount in uncharged.amounts().items():
+        used[budget_id] += amount * ONE
     return {pk: rounded_up(weighted) for pk, weighted in sorted(used.items()) if weighted}
 
 

@@ -15,8 +15,10 @@ from ledger.membership import Membership
 from ledger.models import Entry
 from ledger.rates import Rates
 from ledger.running import Uncharged
+from ledger.usage import usage_window
 from tests.factories import (
     T0,
+    T1,
     TIMESTEP,
     make_holding,
     make_job,
@@ -137,6 +139,18 @@ def test_what_is_closed_is_left_out_and_attempts_are_of_the_jobs_asked_for() -> 
     found = figures.accounts(period=period, at=since + TIMESTEP, jobs=jobs)
     assert list(found.running) == [mine.attempt]
     assert Uncharged(since=T0, until=since).by_budget() == []
+
+
+def test_usage_takes_what_runs_from_what_is_read_where_it_is_the_same_time() -> None:
+    a_world(Random(5))
+    books = Uncharged(since=T0, until=UNTIL, tree=Membership.load())
+    books.by_budget(make_period("next", starts_at=T1, ends_at=T1 + TIMESTEP))
+    week = {"start": T0, "end": UNTIL, "now": UNTIL}
+    right = usage_window(**week)
+    assert any(right.values())
+    assert usage_window(**week, uncharged=books) == right
+    short = week | {"start": T0 + TIMESTEP}
+    assert usage_window(**short, uncharged=books) == usage_window(**short) != right
 
 
 def test_the_database_counts_the_gpus_of_a_mask_itself() -> None:

@@ -11,24 +11,34 @@ from budgets.models import Budget, Period
 from budgets.plans import Plans
 from ledger import curves
 from ledger.burn import burned
+from ledger.figures import uncharged_in
 from ledger.membership import Membership
+from ledger.running import Uncharged
 from ledger.spent import PeriodSpent, Spent, spent_in
 
 
 @dataclass(frozen=True)
 class Books:
-    """A period as of now: who stood under whom, what is planned, and all its sums."""
+    """A period as of now: who stood under whom, what is planned, all its sums, and what runs."""
 
     period: Period
     now: datetime
     tree: Membership
     planned: Plans
     sums: list[PeriodSpent]
+    uncharged: Uncharged
 
     @classmethod
     def load(cls, period: Period, now: datetime) -> "Books":
         tree = Membership.load()
-        return cls(period, now, tree, plans.load(period=period, at=now), spent_in(period, tree))
+        return cls(
+            period=period,
+            now=now,
+            tree=tree,
+            planned=plans.load(period=period, at=now),
+            sums=spent_in(period, tree),
+            uncharged=uncharged_in(period, at=now, tree=tree),
+        )
 
     def burns(self, only: Collection[int]) -> dict[int, Burn]:
         return burning.burns(
@@ -38,6 +48,7 @@ class Books:
             tree=self.tree,
             planned=self.planned,
             sums=self.sums,
+            uncharged=self.uncharged,
         )
 
     def spent(self, budget: Budget) -> Spent:

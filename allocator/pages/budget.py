@@ -175,7 +175,7 @@ def page(user: Person, *, path: str, now: datetime, sort: str = "") -> Page:
         days=days,
         most_gpu_seconds=max((day.held_gpu_seconds for day in days), default=0),
         split=_split(spent, painted[path]) if period else None,
-        fair=fairness.of_budget(budget=budget, tree=nodes, held=held, now=now),
+        fair=_fair(books, budget, nodes, held, now),
         lines=_lines(held, budget, nodes, burns, period, painted, sort),
         jobs=_top_jobs(below, period),
         running=live[Job.State.RUNNING] + live[Job.State.STARTING],
@@ -205,6 +205,17 @@ def _shown(nodes: Mapping[int, TreeNode], budget: Budget) -> set[int]:
     if node is None:
         return {budget.pk}
     return {one.budget.pk for one in shares.path_to_root(nodes, budget.pk)} | set(node.children)
+
+
+def _fair(
+    books: Books | None,
+    budget: Budget,
+    nodes: Mapping[int, TreeNode],
+    held: Standing,
+    now: datetime,
+) -> Fairness | None:
+    uncharged = books.uncharged if books else None
+    return fairness.of_budget(budget=budget, tree=nodes, held=held, now=now, uncharged=uncharged)
 
 
 def _lines(

@@ -18,6 +18,7 @@ from budgets.plans import Plans
 from ledger import burn, reports
 from ledger.membership import Membership
 from ledger.reports import Figures
+from ledger.running import Uncharged
 from ledger.spent import PeriodSpent, amounts_between
 
 HIGH_PACE, LOW_PACE = Decimal("1.10"), Decimal("0.90")
@@ -84,11 +85,12 @@ def burns(
     tree: Membership | None = None,
     planned: Plans | None = None,
     sums: Sequence[PeriodSpent] | None = None,
+    uncharged: Uncharged | None = None,
 ) -> dict[int, Burn]:
     """Return every budget's figures and pace by id, or those of some; constant queries.
 
-    ``tree``: who stood under whom; ``planned``: the plans of now; ``sums``: the period's; where
-    they are loaded already.
+    ``tree``: who stood under whom; ``planned``: the plans of now; ``sums``: the period's;
+    ``uncharged``: what runs in it; where they are loaded already.
     """
     tree = tree or Membership.load()
     found = planned or plans.load(period=period, at=now)
@@ -97,7 +99,7 @@ def burns(
     return {
         pk: _burn(period, now, pk, found, one, rates.get(pk, 0), delivered.get(pk, Delivered()))
         for pk, one in reports.figures(
-            period=period, now=now, tree=tree, only=only, sums=sums
+            period=period, now=now, tree=tree, only=only, sums=sums, uncharged=uncharged
         ).items()
     }
 

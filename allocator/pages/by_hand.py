@@ -134,5 +134,5 @@ def figures(found: Subject) -> Figures | None:
 
 def lately(budget: Budget, *, limit: int = LATELY) -> list[Entry]:
     """Return what was granted to a budget and adjusted in it by hand, the newest first."""
-    rows = ledger.entries_by_hand(budget).select_related("author", "period")
+    rows = ledger.entries_by_hand([budget.pk]).select_related("author", "period")
     return list(rows.order_by("-pk")[:limit])

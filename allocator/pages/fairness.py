@@ -12,6 +12,7 @@ from allocator import entitlements
 from budgets.access import Standing
 from budgets.models import WHOLE, Budget
 from budgets.shares import TreeNode
+from ledger.running import Uncharged
 
 CENT = Decimal("0.01")
 
@@ -51,14 +52,22 @@ class Fairness:
 
 
 def of_budget(
-    *, budget: Budget, tree: Mapping[int, TreeNode], held: Standing, now: datetime
+    *,
+    budget: Budget,
+    tree: Mapping[int, TreeNode],
+    held: Standing,
+    now: datetime,
+    uncharged: Uncharged | None = None,
 ) -> Fairness | None:
-    """Return the standing of a budget among its siblings; None where it has none."""
+    """Return the standing of a budget among its siblings; None where it has none.
+
+    ``uncharged``: what runs, where that has been read already.
+    """
     node = tree.get(budget.pk)
     if node is None or node.parent_id is None or len(tree[node.parent_id].children) < 2:
         return None
     used: dict[str, int] = {}
-    for pk, seconds in entitlements.usage(at=now).items():
+    for pk, seconds in entitlements.usage(at=now, uncharged=uncharged).items():
         leaf = tree.get(pk)
         if leaf is not None and leaf.is_leaf:  # as the allocator counts it
             for path in _upwards(leaf.budget.path):

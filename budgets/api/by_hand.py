@@ -77,7 +77,7 @@ class ByHand(Entries):
     serializer_class = ByHandOut
 
     def entries(self, budget: Budget) -> Any:
-        return ledger.entries_by_hand(budget)
+        return ledger.entries_by_hand([budget.pk])
 
     @extend_schema(
         request=ByHandIn, responses={201: ByHandOut, 200: ByHandOut}, parameters=[KEY_HEADER]
