@@ -155,12 +155,19 @@ class TestRow2Spendable:
         for at in (T0 + HOUR, T0 + 2 * HOUR, T0 + 3 * HOUR):
             place.play(at - HOUR, at)
             free = free_by_hand(place)
+            if at == T0 + 3 * HOUR:  # the organisation has less than anybody below it
+                lowered = min(free.values()) - free["orlo"] - 1
+                services.grant(
+                    budget=place.tree["orlo"], amount_mgpus=max(lowered, -free["orlo"]), now=at,
+                    author=place.user, note="less", key="less",
+                )  # fmt: skip
+                free = free_by_hand(place)
             for path, budget in place.tree.items():
                 chain = [one for one in free if f"{path}/".startswith(f"{one}/")]
                 least = min(chain, key=lambda one: free[one])
                 assert reports.spendable(budget=budget, now=at) == free[least], (path, at)
-                binding.add(least == path)
-        assert binding == {True, False}, "some are bound by what is above them"
+                binding.add(path.count("/") - least.count("/"))
+        assert binding == {0, 1, 2}, "by itself, by the one above it, by the organisation"
 
     def test_a_refusal_names_the_row_that_binds(self) -> None:
         place = make_institute(credits={PETREL: 90, "orlo/vision/tern": 50})
