@@ -15,7 +15,7 @@ from budgets.models import Budget, Period
 from ledger.figures import SETTLES
 from ledger.instants import from_seconds, span, to_seconds, whole
 from ledger.membership import Membership
-from ledger.models import ClosedTimestep, Entry, JobRollup
+from ledger.models import ClosedTimestep, Entry, JobRollup, Rollup
 from ledger.rankings import SIGNED, dearest_jobs
 from ledger.spent import cut, whole_periods
 from ledger.stretches import CORRECTIONS, LONGEST_TIMESTEP
@@ -146,7 +146,6 @@ def _ranked_sums(periods: list[Period], ids: set[int] | None, limit: int) -> _Ra
     """Let the database rank: a year has more jobs than anybody will read. None: of all budgets."""
     mine = Q() if ids is None else Q(budget_id__in=ids)
     sums = JobRollup.objects.filter(mine, period__in=periods, kind__in=SETTLES).order_by()
-    jobless = Entry.objects.filter(mine, period__in=periods, job=None, kind__in=CORRECTIONS)
     dearest = dearest_jobs(budget_ids=ids, periods=periods, limit=limit)
     # By a value that no index has: else SQLite goes through all jobs to have them by person.
     whose = sums.values_list(F("job__submitted_by_id") + 0)
@@ -154,9 +153,12 @@ def _ranked_sums(periods: list[Period], ids: set[int] | None, limit: int) -> _Ra
         count=Count("job_id", distinct=True), a=Sum(SIGNED), b=Sum("gpu_seconds")
     )
     people = {pk: (count, (settled, held)) for pk, count, settled, held in by_person}
-    rest = jobless.order_by().aggregate(a=Sum(SIGNED), b=Sum("gpu_seconds"))
+    # The whole has also what was corrected of no job.
+    all_of = Rollup.objects.filter(mine, size=Rollup.Size.PERIOD, since=0, period__in=periods)
+    total = all_of.filter(kind__in=SETTLES).order_by()
+    found = total.aggregate(a=Sum(SIGNED, default=0), b=Sum("gpu_seconds", default=0))
     return _Ranking(
-        total=_added([*(one for _, one in people.values()), (rest["a"] or 0, rest["b"] or 0)]),
+        total=(found["a"], found["b"]),
         jobs=[(pk, (settled, held)) for pk, settled, held in dearest],
         job_count=sum(count for count, _ in people.values()),
         people=_dearest(people, limit),
