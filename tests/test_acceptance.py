@@ -320,18 +320,19 @@ class TestRow16NothingIsSpentTwice:
         place.check(at=T0)
 
     @pytest.mark.django_db(transaction=True)
-    def test_nor_by_two_projects_out_of_what_is_above_both(self) -> None:
-        """Each has credits for 50 of its own; their program has them for 10."""
-        place = make_institute(credits=0)
-        for path, credits in {"orlo": 400, "orlo/science": 80}.items():
+    def test_nor_by_many_projects_out_of_what_is_above_all(self) -> None:
+        """Each has credits for 50 of its own; their program has them for 9."""
+        more = {f"orlo/science/p{number}": 0 for number in range(23)}
+        place = make_institute(credits=0, shares=make.TREE | more)
+        for path, credits in {"orlo": 400, "orlo/science": 72}.items():
             give_one(place, path, credits)
-        for leaf in (place.petrel, place.auk):
-            give_one(place, leaf.path, 400)
-        leaves = cycle([place.petrel, place.auk])
+        for path in more:
+            give_one(place, path, 400)
+        leaves = cycle([place.tree[path] for path in more])
         results = at_once(lambda: place.submit(next(leaves), gpus=8), 50)
         assert [type(result) for result in results] == [Job] * 50, results
-        assert sum(job.funded for job in results) == 10
-        assert reports.spendable(budget=place.auk, now=T0) == 0
+        assert sum(job.funded for job in results) == 9
+        assert {reports.spendable(budget=place.tree[path], now=T0) for path in more} == {0}
 
     def test_a_hold_that_cannot_be_written_leaves_no_job_behind(
         self, monkeypatch: pytest.MonkeyPatch
