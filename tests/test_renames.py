@@ -8,6 +8,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from allocator.pages import changes
 from budgets import services
 from budgets.models import Budget, FormerName
 from budgets.services import Refused
@@ -364,3 +365,17 @@ def test_a_form_writes_only_what_was_changed_in_it(cast: Any, tree: dict[str, Bu
     answer = client.post("/budgets/orlo/science/storm/rename", same, follow=True)
     assert "Nothing was changed: it is still Storm petrel." in text_of(answer)
     assert FormerName.objects.count() == 2
+
+
+def test_who_moved_away_and_has_a_sibling_s_slug_now_is_told_apart_in_what_was_changed(
+    tree: dict[str, Budget],
+) -> None:
+    services.move_budget(
+        budget=tree[PETREL], to=tree["orlo"], share=0, author=make.someone(), reason="x", now=T0
+    )
+    rename(tree[PETREL], slug="auk")
+    left, _ = changes.history([tree[SCIENCE].pk], limit=2)
+    assert [(one.budget_id, one.before, one.after) for one in left.moves] == [
+        (tree[PETREL].pk, 50_000, None)
+    ]
+    assert (left.rest_before, left.rest_after) == (0, 50_000)

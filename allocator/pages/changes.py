@@ -130,9 +130,8 @@ def _bases(sets: Iterable[ChangeSet]) -> dict[tuple[int, int], ChangeSet]:
 def _change(change_set: ChangeSet, base: ChangeSet | None, names: Names | None) -> Change:
     after = _by_place(change_set)
     before = _by_place(base) if base else {}
-    places = sorted({*before, *after}, key=lambda place: (place[1], place[0]))
     moves = []
-    for place in places:
+    for place in {**after, **before}:
         old, new = before.get(place), after.get(place)
         was = old.thousandths if old else None
         becomes = new.thousandths if new else None
@@ -143,6 +142,7 @@ def _change(change_set: ChangeSet, base: ChangeSet | None, names: Names | None) 
             called = names.at(child, change_set.effective_at) if names else Called.of(child)
             comes = _arrives(change_set, child) if was is None and not row.pool else ""
             moves.append(Move(child.pk, *called, was, becomes, *pool, arrives=comes))
+    moves.sort(key=lambda move: (move.pool_slug, move.slug, move.budget_id))
     return Change(change_set, tuple(moves), _rest(before.values()), _rest(after.values()))
 
 
@@ -152,10 +152,9 @@ def _arrives(change_set: ChangeSet, child: Budget) -> str:
     return "back" if child.parent_id == change_set.parent_id else "move"
 
 
-def _by_place(change_set: ChangeSet) -> dict[tuple[str, str], Share]:
-    return {
-        (row.budget.slug, row.pool.slug if row.pool else ""): row for row in change_set.shares.all()
-    }
+def _by_place(change_set: ChangeSet) -> dict[tuple[int, int | None], Share]:
+    """Return shares by budget and pool. Not by slug: what moved away may have another's by now."""
+    return {(row.budget_id, row.pool_id): row for row in change_set.shares.all()}
 
 
 def _rest(rows: Iterable[Share]) -> int:
