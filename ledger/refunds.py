@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import Max
+from django.db.models import F, Max
 
 from budgets.models import Period
 from ledger.entries import free_key, write
@@ -142,7 +142,9 @@ def _due(charged: Mapping[Place, int], refunded: Mapping[Place, int]) -> dict[Pl
 
 
 def _checkpoints(runs: dict[int, Run]) -> dict[int, int]:
-    rows = JobEvent.objects.filter(run_id__in=runs, kind=CHECKPOINT).order_by()
+    """Return when each run was last marked: up to its end, as `workloads` keeps its progress."""
+    marks = JobEvent.objects.filter(run_id__in=runs, kind=CHECKPOINT)
+    rows = marks.filter(at__lte=F("run__ended_at")).order_by()
     last = rows.values_list("run_id").annotate(last=Max("at"))
     return {run_id: to_seconds(at) for run_id, at in last if run_id is not None}
 

@@ -85,6 +85,15 @@ def test_a_checkpoint_keeps_what_came_before_it_paid(petrel: Budget) -> None:
     assert services.refund_run(run=run, now=at, policy="checkpoint") == 20 * 60 * 2 * 2000
 
 
+def test_a_mark_of_after_the_end_keeps_nothing_paid(petrel: Budget) -> None:
+    """A late clock's: the requeued job keeps nothing of it either."""
+    at = T0 + 50 * MINUTE
+    run = failed_run(petrel, at)
+    for minute in (10, 51):
+        JobEvent.objects.create(job=run.job, run=run, at=T0 + minute * MINUTE, kind="checkpoint")
+    assert services.refund_run(run=run, now=T0 + HOUR, policy="checkpoint") == 40 * 60 * 2 * 2000
+
+
 def test_without_a_checkpoint_that_policy_gives_back_all(petrel: Budget) -> None:
     run = failed_run(petrel, T0 + HOUR)
     assert services.refund_run(run=run, now=T0 + HOUR, policy="checkpoint") == 2 * 3600 * 2000
