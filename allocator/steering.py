@@ -3,7 +3,7 @@
 Pages and the API both come here. They ask `budgets.access` first whether someone may.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -57,17 +57,19 @@ def change_shares(
         return budgets.propose(change_set=change_set, now=now)
 
 
-def approve(*, change_set: ChangeSet, by: User, now: datetime) -> ChangeSet:
+def approve(
+    *, change_set: ChangeSet, by: User, now: datetime, parents: Sequence[Budget] | None = None
+) -> ChangeSet:
     """Approve a change set, write the grants of the active period that it moves, and replan.
 
-    Raises what `budgets.services.approve` does; then nothing is written, except that a set on
-    an outdated base was marked stale when the other one was approved.
+    `parents` as `budgets.services.approve` has them. Raises what that does; then nothing is
+    written, except that a set on an outdated base was marked stale when the other was approved.
     """
     with transaction.atomic():
         placing = budgets.placing_of(change_set)
         if placing is not None:
             with _with_grants(*placing.parents, now=now):
-                return budgets.approve(change_set=change_set, by=by, now=now)
+                return budgets.approve(change_set=change_set, by=by, now=now, parents=parents)
         approved = budgets.approve(change_set=change_set, by=by, now=now)
         ledger.apply_change_set(change_set=approved, now=now)
         requests.replan("shares")
@@ -82,7 +84,8 @@ def change_place(*, author: User, approve_at_once: bool, now: datetime, **asked:
     with transaction.atomic():
         change_set = budgets.propose_place(author=author, now=now, **asked)
         if approve_at_once:
-            return approve(change_set=change_set, by=author, now=now)
+            parents = [one for one in (asked["budget"].parent, asked.get("to")) if one is not None]
+            return approve(change_set=change_set, by=author, now=now, parents=parents)
     return change_set
 
 

@@ -6,7 +6,7 @@ one. It holds from its approval on, for a budget has one place at a time; where 
 of the parent that it leaves is written then.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -21,6 +21,7 @@ from budgets.change_sets import OPEN, check_base, locked, write_set
 from budgets.foreseeing import TreeChange, foresee_archive, foresee_move, foresee_reactivation
 from budgets.future import Decided
 from budgets.models import Budget, ChangeSet
+from budgets.refusals import Refused
 
 
 class Does(StrEnum):
@@ -145,14 +146,22 @@ def _does(budget: Budget, parent: Budget, *, comes: bool) -> Does:
     return Does.REACTIVATE if budget.parent_id == parent.pk else Does.MOVE
 
 
-def approve(*, change_set: ChangeSet, by: User, now: datetime) -> ChangeSet:
+def approve(
+    *, change_set: ChangeSet, by: User, now: datetime, parents: Sequence[Budget] | None = None
+) -> ChangeSet:
     """Approve any change set, and have the tree follow one that makes another of it.
 
-    Raises what `change_sets.approve` does, and Refused where doing it now would be.
+    Raises what `change_sets.approve` does, and Refused where doing it now would be. `parents` are
+    those whose shares the caller knows that `by` may decide on: where the budget has meanwhile come
+    below another, it is refused.
     """
     found = of(change_set) if change_set.status in OPEN else None
     if found is None:
         return change_sets.approve(change_set=change_set, by=by, now=now)
+    if parents is not None and found.parents != list(parents):
+        raise Refused(
+            "budget", f"{found.budget.name} has just been moved: look at the proposal again."
+        )
     given: dict[str, Any] = {
         "budget": found.budget,
         "siblings": found.siblings,

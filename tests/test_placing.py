@@ -18,7 +18,7 @@ from ledger.models import Entry
 from ledger.share_changes import waiting
 from tests import factories as make
 from tests.factories import LONG_AGO, T0, make_role, make_shares, make_tree, make_user
-from tests.pages_world import granted
+from tests.pages_world import client_of, granted, text_of
 
 pytestmark = pytest.mark.django_db
 DAY = timedelta(days=1)
@@ -249,3 +249,49 @@ def test_who_approves_a_move_manages_both_parents(
     answer = api_of("manager" if who == "both" else who).post(url)
     assert answer.status_code == status
     assert (of(f"{VISION}/petrel") if status == 200 else of(PETREL)).pk == tree[PETREL].pk
+
+
+@pytest.mark.parametrize("where", ["api", "pages"])
+def test_who_manages_where_it_was_does_not_take_it_from_where_it_has_come_meanwhile(
+    api_of: Any, cast: Any, tree: Tree, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Asked whether he may, and before it is done, an administrator moves it."""
+    make_role(cast["manager"], tree[VISION], "manager")
+    one, asked = proposed("move", PETREL, VISION, share=25_000), budgets.parents_of
+
+    def moved_meanwhile(change_set: ChangeSet) -> list[Budget]:
+        parents, to = asked(change_set), of("orlo")
+        budgets.move_budget(
+            budget=of(PETREL), to=to, share=0, author=make.someone(), reason="x", now=NOW
+        )
+        return parents
+
+    monkeypatch.setattr(budgets, "parents_of", moved_meanwhile)
+    said = "Petrel has just been moved: look at the proposal again."
+    if where == "api":
+        answer = api_of("manager").post(f"/api/v1/change-sets/{one.pk}/approve/")
+        assert (answer.status_code, said in answer.content.decode()) == (400, True)
+    else:
+        client = client_of(cast["manager"])
+        answer = client.post(f"/change-sets/{one.pk}/approve", follow=True)
+        assert said in text_of(answer)
+    assert of("orlo/petrel").parent == tree["orlo"]
+    assert ChangeSet.objects.get(pk=one.pk).status == "proposed"
+
+
+def test_nor_who_does_it_at_once(tree: Tree) -> None:
+    petrel = of(PETREL)
+    assert petrel.parent == tree[SCIENCE], "read before it moves"
+    one = proposed("move", PETREL, VISION, share=25_000)
+    budgets.move_budget(
+        budget=of(PETREL), to=of("orlo"), share=0, author=make.someone(), reason="x", now=NOW
+    )
+    with pytest.raises(Refused, match="has just been moved"):
+        steering.approve(
+            change_set=one, by=make.someone(), now=LATER, parents=[tree[SCIENCE], tree[VISION]]
+        )
+    with pytest.raises(Refused, match="has just been moved"):
+        steering.change_place(
+            does=Does.MOVE, budget=petrel, to=of(VISION), share=25_000, reason="x", now=LATER,
+            author=make.someone(), base_version=shares.version(of(VISION)), approve_at_once=True,
+        )  # fmt: skip

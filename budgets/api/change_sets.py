@@ -160,10 +160,11 @@ class ApproveChangeSet(_Decision):
     @extend_schema(request=None, responses=ChangeSetOut)
     def post(self, request: Request, pk: int) -> Response:
         change_set = self.found(request, pk)
-        if not may_approve(standing(request.user), services.parents_of(change_set)):
+        parents, by = services.parents_of(change_set), person(request)
+        if not may_approve(standing(by), parents):
             raise PermissionDenied(NOT_ALL_YOURS)
         with answered():
-            steering.approve(change_set=change_set, by=person(request), now=clock.now())
+            steering.approve(change_set=change_set, by=by, now=clock.now(), parents=parents)
         return Response(_out(request, pk))
 
 

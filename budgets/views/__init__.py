@@ -138,8 +138,9 @@ def decide(request: HttpRequest, pk: int, decision: str) -> HttpResponse:
     person = cast(User, request.user)
     try:
         if decision == "approve":
-            access.check_approval(person, services.parents_of(found))
-            made = steering.approve(change_set=found, by=person, now=at)
+            parents = services.parents_of(found)
+            access.check_approval(person, parents)
+            made = steering.approve(change_set=found, by=person, now=at, parents=parents)
         else:
             made = services.decline(change_set=found, by=person, now=at)
     except Refused as refused:
