@@ -299,6 +299,7 @@ class Notice(models.Model):
         ENDED = "ended", "Ended"
         CHECKPOINT = "checkpoint", "Checkpoint ahead"
         TAKEN = "taken", "Taken back"
+        RENAMED = "renamed", "Renamed"
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="notices"

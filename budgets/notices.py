@@ -24,9 +24,6 @@ from budgets.refusals import check_instant
 logger = logging.getLogger(__name__)
 # Minutes until an e-mail that failed is tried again; after the last one it is given up.
 WAITS = (1, 5, 30, 120, 720)
-# Told of besides `Notice.Kind`, whose values the column's choices list; shown as it stands here.
-RENAMED = "renamed"
-KINDS = (*Notice.Kind.choices, (RENAMED, RENAMED.capitalize()))
 
 
 def tell(
@@ -42,7 +39,7 @@ def tell(
     """Tell each of some people one thing about a budget, exactly once by ``key``.
 
     Repeated with the same key, also by two workers at once, it tells only whom it hasn't told
-    yet. ``kind`` is one of KINDS; ``link`` a path of ours, left out: the budget's page. People
+    yet. ``kind`` is a `Notice.Kind`; ``link`` a path of ours, left out: the budget's page. People
     who may no longer sign in are told nothing.
     """
     check_instant(now, "now")

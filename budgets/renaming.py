@@ -7,8 +7,8 @@ from django.db import transaction
 from django.db.models import Q
 
 from budgets import notices, structure
-from budgets.models import Budget, Role
-from budgets.notices import RENAMED, name_of
+from budgets.models import Budget, Notice, Role
+from budgets.notices import name_of
 
 
 def rename_budget(
@@ -47,7 +47,7 @@ def _tell(made: Budget, *, was: str, path: str, author: User, now: datetime) -> 
         notices.tell(
             users=people,
             budget=own,
-            kind=RENAMED,
+            kind=Notice.Kind.RENAMED,
             text=f"{said}." if own == made else f"{said}: {_address(own, old)}",
             key=f"rename:{kept.pk}",
             now=now,

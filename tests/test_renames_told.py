@@ -23,7 +23,7 @@ def rename(path: str, author: Any, **words: Any) -> Budget:
 
 def told() -> dict[str, tuple[str, str, str]]:
     rows = Notice.objects.select_related("user", "budget")
-    assert {row.kind for row in rows} <= {notices.RENAMED}
+    assert {row.kind for row in rows} <= {Notice.Kind.RENAMED}
     found = {row.user.username: (row.budget.path, row.link, row.text) for row in rows}
     assert len(found) == len(rows)
     return found

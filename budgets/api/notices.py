@@ -20,7 +20,6 @@ from config.fields import Instant
 class NoticeOut(serializers.ModelSerializer[Notice]):
     """`link` is the path of a page; `emailed_at` null: no e-mail has left."""
 
-    kind = serializers.ChoiceField(choices=notices.KINDS)
     budget = serializers.CharField(source="budget.path")
     created_at = Instant()
     read_at = Instant(allow_null=True)
