@@ -34,7 +34,7 @@ from budgets.models import ChangeSet, Share
 from clusters.models import PoolRate
 from ledger.figures import segment_bounds
 from ledger.instants import from_seconds, iso, to_seconds
-from ledger.models import ClosedTimestep, Entry, JobRollup
+from ledger.models import ClosedTimestep, Entry, JobRollup, JobSettled
 from ledger.problems import EntryProblem, Kind, Problems
 from ledger.rates import REFERENCE
 from ledger.refunds import LATE_END, past_end
@@ -67,13 +67,21 @@ def charges(start: datetime, end: datetime) -> QuerySet[Entry]:
 
 def on_another_budget() -> Problems:
     """Whatever is about a job stands on that job's budget. Read from the sums of jobs."""
-    wrong = JobRollup.objects.exclude(budget_id=F("job__budget_id")).order_by("job_id", "pk")
-    for one in wrong.select_related("budget", "job__budget", "period").iterator(CHUNK):
-        yield EntryProblem(
-            "budget",
-            f"job {one.job_id}, attempt {one.attempt}: {one.kind} of {one.amount_mgpus} mGPU-s in "
-            f"{one.period.name} stands on {one.budget.path}, not on {one.job.budget.path}",
-        )
+    names = ("job_id", "period_id", "budget_id")
+    found = [
+        model._default_manager.exclude(budget_id=F("job__budget_id")).order_by()
+        for model in (JobRollup, JobSettled)
+    ]
+    for whose in sorted({one for rows in found for one in rows.values_list(*names)}):
+        rows = Entry.objects.filter(**dict(zip(names, whose, strict=True)))
+        of = rows.values("attempt", "kind", "period__name", "budget__path", "job__budget__path")
+        for one in of.annotate(total=Sum("amount_mgpus")).order_by("attempt", "kind"):
+            yield EntryProblem(
+                "budget",
+                f"job {whose[0]}, attempt {one['attempt']}: {one['kind']} of {one['total']} mGPU-s "
+                f"in {one['period__name']} stands on {one['budget__path']}, not on "
+                f"{one['job__budget__path']}",
+            )
 
 
 def on_a_divided_budget() -> Problems:

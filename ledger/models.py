@@ -164,7 +164,7 @@ class Rollup(models.Model):
 
 
 class JobRollup(models.Model):
-    """Sums of an attempt's entries in a period, kept like a `Rollup`: open holds, dearest jobs."""
+    """What an attempt set aside and released in a period, kept like a `Rollup`: open holds."""
 
     job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="+", db_index=False)
     attempt = models.PositiveIntegerField()
@@ -187,6 +187,34 @@ class JobRollup(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} of job {self.job_id}, attempt {self.attempt}"
+
+
+class JobSettled(models.Model):
+    """What a job settled in a period, kept like a `Rollup`: dearest jobs and people.
+
+    Charges less refunds, with adjustments; unfunded time is in its GPU-seconds. One row of a job
+    in a period, so that a year's jobs are ranked as they stand, without adding any up.
+    """
+
+    job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="+", db_index=False)
+    period = models.ForeignKey(Period, on_delete=models.PROTECT, related_name="+", db_index=False)
+    budget = models.ForeignKey(Budget, on_delete=models.PROTECT, related_name="+", db_index=False)
+    settled_mgpus = models.BigIntegerField()
+    gpu_seconds = models.BigIntegerField()
+
+    KEY = ("job", "period", "budget")
+
+    class Meta:
+        ordering = ("job", "period", "id")
+        constraints = (
+            models.UniqueConstraint(
+                fields=["job", "period", "budget"], name="one_sum_settled_by_a_job"
+            ),
+        )
+        indexes = (models.Index(fields=["period", "budget"]),)
+
+    def __str__(self) -> str:
+        return f"settled by job {self.job_id}"
 
 
 class ClosedTimestep(models.Model):

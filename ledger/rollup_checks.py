@@ -12,8 +12,10 @@ from django.db.models import QuerySet, Sum
 
 from budgets.models import Budget, Period
 from ledger.instants import from_seconds, iso
+from ledger.kinds import HOLDS, SETTLES
 from ledger.lock import lock_ledger
-from ledger.models import Entry, JobRollup, Rollup
+from ledger.models import Entry, JobRollup, JobSettled, Rollup
+from ledger.rankings import SIGNED
 from ledger.rollups import facts, pairs, sums_of, zones
 from ledger.stretches import AMOUNTS
 
@@ -60,29 +62,45 @@ def wrong_sums() -> Iterator[WrongSum]:
             lock_ledger()  # so that nobody writes between the two
             right = sums_of(facts(period_id, budget_id), every_zone)
             said = _kept(Rollup.objects.filter(**mine), Rollup.KEY, AMOUNTS)
-            of_jobs = list(_jobs_unequal(mine))
+            of_jobs, settled = list(_jobs_unequal(mine)), list(_settled_unequal(mine))
         for cell, *both in _unequal(said, right):
             size, since, _, _, *what = cell
             yield WrongSum(path, _when(size, since, period), _named(*what), *both)
         for (job_id, attempt, kind), *both in of_jobs:
             yield WrongSum(path, f"{period.name}, job {job_id}, attempt {attempt}", kind, *both)
+        for job_id, *both in settled:
+            yield WrongSum(path, f"{period.name}, job {job_id}", "settled", *both)
 
 
 def _jobs_unequal(mine: Mapping[str, int]) -> Iterator[Unequal]:
-    """Yield the sums of jobs that differ, added up by the database; job by job."""
+    """Yield the sums of attempts that differ, added up by the database; job by job."""
     kept = JobRollup.objects.filter(**mine).values_list(*OF_JOB, *AMOUNTS[:2])
-    entries = Entry.objects.filter(**mine).exclude(job=None).values_list(*OF_JOB)
+    entries = Entry.objects.filter(**mine, kind__in=HOLDS).exclude(job=None).values_list(*OF_JOB)
     right = entries.annotate(amount=Sum("amount_mgpus"), held=Sum("gpu_seconds"))
     whose = itemgetter(0, 1)
-    for _, rows in groupby(merge(_told(kept, True), _told(right, False), key=whose), key=whose):
+    told = merge(_told(kept, OF_JOB[:2], True), _told(right, OF_JOB[:2], False), key=whose)
+    for _, rows in groupby(told, key=whose):
         sums: dict[bool, dict[tuple[Any, ...], tuple[int, ...]]] = {True: {}, False: {}}
         for row in rows:
             sums[row[-1]][row[:3]] = row[3:-1]
         yield from _unequal(sums[True], sums[False])
 
 
-def _told(rows: QuerySet[Any, Any], told: bool) -> Iterator[tuple[Any, ...]]:
-    return ((*row, told) for row in rows.order_by(*OF_JOB[:2]).iterator(CHUNK))
+def _settled_unequal(mine: Mapping[str, int]) -> Iterator[Unequal]:
+    """Yield the sums of what jobs settled that differ, added up by the database; job by job."""
+    kept = JobSettled.objects.filter(**mine).values_list("job_id", "settled_mgpus", "gpu_seconds")
+    entries = Entry.objects.filter(**mine, kind__in=SETTLES).exclude(job=None)
+    right = entries.values_list("job_id").annotate(amount=Sum(SIGNED), held=Sum("gpu_seconds"))
+    told = merge(_told(kept, ("job_id",), True), _told(right, ("job_id",), False))
+    for job_id, rows in groupby(told, key=itemgetter(0)):
+        sums = {row[-1]: {job_id: row[1:-1]} for row in rows}
+        yield from _unequal(sums.get(True, {}), sums.get(False, {}))
+
+
+def _told(
+    rows: QuerySet[Any, Any], order: tuple[str, ...], told: bool
+) -> Iterator[tuple[Any, ...]]:
+    return ((*row, told) for row in rows.order_by(*order).iterator(CHUNK))
 
 
 def _kept(

@@ -11,13 +11,15 @@ from django.db import connection, models, transaction
 from budgets.models import Period
 from ledger.bulk import insert
 from ledger.instants import local_day, to_seconds
+from ledger.kinds import HOLDS, SETTLES
 from ledger.lock import lock_ledger
-from ledger.models import Entry, JobRollup, Rollup
+from ledger.models import Entry, JobRollup, JobSettled, Rollup
 from workloads.models import Job
 
 Kind, Size = Entry.Kind, Rollup.Size
 BY_TIME = (Kind.CHARGE, Kind.REFUND, Kind.ADJUST)  # what is summed by time too
 STRETCHES = (Size.HOUR, Size.DAY, Size.WEEK)
+SUMS = (Rollup, JobRollup, JobSettled)
 Pair = tuple[int, int]  # ids of a period and a budget
 Zones = Mapping[int, tzinfo]  # of periods, by id
 
@@ -60,9 +62,18 @@ class JobCell(NamedTuple):
     kind: str
 
 
+class SettledCell(NamedTuple):
+    """Whose sum it is: ``JobSettled.KEY``."""
+
+    job_id: int
+    period_id: int
+    budget_id: int
+
+
 # Milli-GPU-seconds, GPU-seconds, parked GPU-seconds, milli-GPU-seconds of the parked ones.
 Sums = tuple[int, int, int, int]
 JobSums = tuple[int, int]  # milli-GPU-seconds, GPU-seconds
+Summed = type[Rollup] | type[JobRollup] | type[JobSettled]
 
 
 def add(entries: Sequence[Entry]) -> None:
@@ -78,6 +89,7 @@ def add(entries: Sequence[Entry]) -> None:
     timed = any(fact.kind in BY_TIME for fact in made)
     upsert(Rollup, sums_of(made, zones() if timed else {}))
     upsert(JobRollup, job_sums_of(made))
+    upsert(JobSettled, settled_of(made))
 
 
 def zones() -> Zones:
@@ -141,19 +153,30 @@ def _cells(hour: Cell, zones: Zones) -> Iterator[Cell]:
 
 
 def job_sums_of(facts: Iterable[Fact]) -> dict[JobCell, JobSums]:
-    """Return all the sums of jobs that some entries are part of. Pure."""
+    """Return all the sums of what attempts set aside that some entries are part of. Pure."""
     found: dict[JobCell, JobSums] = {}
     for period_id, budget_id, kind, _, _, job_id, attempt, _, amount, held, _ in facts:
-        if job_id is not None:
+        if job_id is not None and kind in HOLDS:
             cell = JobCell(job_id, attempt, period_id, budget_id, kind)
             known = found.get(cell)
             found[cell] = (known[0] + amount, known[1] + held) if known else (amount, held)
     return found
 
 
+def settled_of(facts: Iterable[Fact]) -> dict[SettledCell, JobSums]:
+    """Return all the sums of what jobs settled that some entries are part of. Pure."""
+    found: dict[SettledCell, JobSums] = {}
+    for period_id, budget_id, kind, _, _, job_id, _, _, amount, held, _ in facts:
+        if job_id is not None and kind in SETTLES:
+            cell = SettledCell(job_id, period_id, budget_id)
+            settled, seconds = found.get(cell, (0, 0))
+            found[cell] = (settled + SETTLES[Kind(kind)] * amount, seconds + held)
+    return found
+
+
 def upsert(
-    model: type[Rollup] | type[JobRollup],
-    sums: Mapping[Cell, Sums] | Mapping[JobCell, JobSums],
+    model: Summed,
+    sums: Mapping[Cell, Sums] | Mapping[JobCell, JobSums] | Mapping[SettledCell, JobSums],
 ) -> None:
     """Add sums to those there are. In order of their keys, so that two writers can't deadlock."""
     columns, then = _upsert(model)
@@ -161,7 +184,7 @@ def upsert(
 
 
 @cache
-def _upsert(model: type[Rollup] | type[JobRollup]) -> tuple[tuple[str, ...], str]:
+def _upsert(model: Summed) -> tuple[tuple[str, ...], str]:
     """Return the columns of a row, the key's first, and what becomes of one that is there."""
     fields: list[models.Field] = [f for f in model._meta.concrete_fields if not f.primary_key]
     fields.sort(key=lambda one: model.KEY.index(one.name) if one.name in model.KEY else 99)
@@ -178,7 +201,7 @@ def _upsert(model: type[Rollup] | type[JobRollup]) -> tuple[tuple[str, ...], str
 def pairs() -> list[Pair]:
     """Return every period and budget that has entries or sums."""
     found: set[Pair] = set()
-    for model in (Entry, Rollup, JobRollup):
+    for model in (Entry, *SUMS):
         rows = model._default_manager.order_by().values_list("period_id", "budget_id")
         found |= set(rows.distinct())
     return sorted(found)
@@ -204,13 +227,14 @@ def rebuild(*, on_progress: Callable[[int, int], None] | None = None) -> tuple[i
 def rebuild_one(period_id: int, budget_id: int) -> tuple[int, int]:
     """Write the sums of one budget in one period anew."""
     lock_ledger()
-    for model in (Rollup, JobRollup):
+    for model in SUMS:
         model._default_manager.filter(period_id=period_id, budget_id=budget_id).delete()
     made = list(facts(period_id, budget_id))
-    sums, job_sums = sums_of(made, zones()), job_sums_of(made)
+    sums, job_sums, settled = sums_of(made, zones()), job_sums_of(made), settled_of(made)
     upsert(Rollup, sums)
     upsert(JobRollup, job_sums)
-    return len(made), len(sums) + len(job_sums)
+    upsert(JobSettled, settled)
+    return len(made), len(sums) + len(job_sums) + len(settled)
 
 
 def facts(period_id: int, budget_id: int) -> Iterator[Fact]:

@@ -15,8 +15,8 @@ from budgets.models import Budget, Period
 from ledger.figures import SETTLES
 from ledger.instants import from_seconds, span, to_seconds, whole
 from ledger.membership import Membership
-from ledger.models import ClosedTimestep, Entry, JobRollup, Rollup
-from ledger.rankings import SIGNED, dearest_jobs
+from ledger.models import ClosedTimestep, Entry, Rollup
+from ledger.rankings import SIGNED, dearest_jobs, settled_by_jobs
 from ledger.spent import cut, whole_periods
 from ledger.stretches import CORRECTIONS, LONGEST_TIMESTEP
 from workloads.models import Job
@@ -145,13 +145,12 @@ def _added(rows: Iterable[Amounts]) -> Amounts:
 def _ranked_sums(periods: list[Period], ids: set[int] | None, limit: int) -> _Ranking:
     """Let the database rank: a year has more jobs than anybody will read. None: of all budgets."""
     mine = Q() if ids is None else Q(budget_id__in=ids)
-    sums = JobRollup.objects.filter(mine, period__in=periods, kind__in=SETTLES).order_by()
+    sums = settled_by_jobs(budget_ids=ids, periods=periods)
     dearest = dearest_jobs(budget_ids=ids, periods=periods, limit=limit)
     # By a value that no index has: else SQLite goes through all jobs to have them by person.
     whose = sums.values_list(F("job__submitted_by_id") + 0)
-    by_person = whose.annotate(
-        count=Count("job_id", distinct=True), a=Sum(SIGNED), b=Sum("gpu_seconds")
-    )
+    jobs = Count("job_id", distinct=len(periods) > 1)  # a row of each job in a period
+    by_person = whose.annotate(count=jobs, a=Sum("settled_mgpus"), b=Sum("gpu_seconds"))
     people = {pk: (count, (settled, held)) for pk, count, settled, held in by_person}
     # The whole has also what was corrected of no job.
     all_of = Rollup.objects.filter(mine, size=Rollup.Size.PERIOD, since=0, period__in=periods)

@@ -7,7 +7,7 @@ from django.db.models import F
 from clusters.models import GpuState, PoolRate
 from ledger import reports
 from ledger.instants import iso, to_seconds
-from ledger.models import ClosedTimestep, Entry, JobRollup, Rollup
+from ledger.models import ClosedTimestep, Entry, JobRollup, JobSettled, Rollup
 from tests.factories import T0, T1, TIMESTEP, make_budget, make_period, make_shares
 from tests.reconcile_world import AUK, BORDER, END, MINUTE, PETREL, TERN, Books
 from workloads.models import Holding, Run
@@ -180,8 +180,13 @@ def wrong_total(books: Books) -> None:
 
 
 def wrong_sum_of_a_job(books: Books) -> None:
-    rows = JobRollup.objects.filter(job=books.long.job_id, period=books.second, kind="charge")
+    rows = JobSettled.objects.filter(job=books.long.job_id, period=books.second)
     rows.update(gpu_seconds=F("gpu_seconds") - 1)
+
+
+def wrong_sum_of_an_attempt(books: Books) -> None:
+    rows = JobRollup.objects.filter(job=books.long.job_id, period=books.second, kind="hold")
+    rows.update(amount_mgpus=F("amount_mgpus") + 7)
 
 
 def without_a_run(books: Books) -> None:

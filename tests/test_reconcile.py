@@ -265,8 +265,15 @@ OF_SUMS = [
     Case(
         wrong.wrong_sum_of_a_job,
         (
-            f"{SUM}, second, job {{b.long.job_id}}, attempt 1, charge: the sum says 28,799 "
-            "GPU-seconds, entries 28,800",
+            f"{SUM}, second, job {{b.long.job_id}}, settled: the sum says 28,799 GPU-seconds, "
+            "entries 28,800",
+        ),
+    ),
+    Case(
+        wrong.wrong_sum_of_an_attempt,
+        (
+            f"{SUM}, second, job {{b.long.job_id}}, attempt 1, hold: the sum says 43,200,007 "
+            "mGPU-s, entries 43,200,000",
         ),
     ),
 ]

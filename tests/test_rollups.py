@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from django.core.management import call_command
-from django.db import IntegrityError, connection, transaction
+from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.db.models import F
 
 from budgets.models import Period
@@ -19,9 +19,10 @@ from ledger.entries import write
 from ledger.instants import to_seconds
 from ledger.job_sums import settled_by_job
 from ledger.membership import Membership
-from ledger.models import ClosedTimestep, Entry, JobRollup, Rollup
+from ledger.models import ClosedTimestep, Entry, JobRollup, JobSettled, Rollup
 from ledger.rankings import dearest_jobs
 from ledger.rollup_checks import wrong_sums
+from ledger.rollups import SettledCell, upsert
 from ledger.spent import settled_between
 from ledger.stretches import cover
 from tests import ledger_by_hand as by_hand
@@ -134,6 +135,7 @@ def test_holds_and_jobs_are_those_of_the_entries(world: World) -> None:
         everyone = [budget.pk for budget in world.tree.values()]
         right = by_hand.dearest(everyone, period)
         assert dearest_jobs(budget_ids=everyone, periods=[period], limit=99) == right
+        assert dearest_jobs(budget_ids=None, periods=[period], limit=2) == right[:2]
     totals: dict[int, int] = {}
     for period in world.periods:
         for job, settled, _ in by_hand.dearest(everyone, period):
@@ -150,9 +152,11 @@ def test_sums_are_those_of_the_entries_and_rebuilding_changes_none(world: World)
 
 def kept() -> list[tuple[Any, ...]]:
     """Every sum, whatever its id."""
-    names = [field.attname for field in Rollup._meta.concrete_fields[1:]]
-    jobs = [field.attname for field in JobRollup._meta.concrete_fields[1:]]
-    return sorted(Rollup.objects.values_list(*names)) + sorted(JobRollup.objects.values_list(*jobs))
+    found = []
+    for model in (Rollup, JobRollup, JobSettled):
+        names = [field.attname for field in model._meta.concrete_fields[1:]]
+        found += sorted(model._default_manager.values_list(*names))
+    return found
 
 
 # --- Stretches of time ---------------------------------------------------------------------------
@@ -242,6 +246,16 @@ def test_many_sums_take_a_statement_for_a_thousand(
     with transaction.atomic(), django_assert_num_queries(most):
         write(entries)
     assert list(wrong_sums()) == []
+
+
+def test_a_sum_that_no_integer_holds_is_refused(tree: dict[str, Any], period: Period) -> None:
+    job = make_job(tree["orlo/vision/tern"])
+    cell = SettledCell(job.pk, period.pk, job.budget_id)
+    with transaction.atomic():
+        upsert(JobSettled, {cell: (2**63 - 1, 0)})
+    with pytest.raises(DatabaseError), transaction.atomic():
+        upsert(JobSettled, {cell: (1, 0)})
+    assert JobSettled.objects.get().settled_mgpus == 2**63 - 1
 
 
 # --- Wrong ones are named, and made right --------------------------------------------------------

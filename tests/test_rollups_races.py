@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from django.apps import apps
 from django.db import connection
+from django.db.models import Sum
 
 from budgets.models import Budget
 from ledger import grants, reports, services
-from ledger.models import ClosedTimestep, Entry, JobRollup, Rollup
+from ledger.models import ClosedTimestep, Entry, JobRollup, JobSettled
 from ledger.rollup_checks import wrong_sums
 from tests.factories import (
     T0,
@@ -126,11 +127,30 @@ def test_the_migration_fills_a_ledger_that_had_no_sums() -> None:
 
     make_world(Random(7), "Asia/Kolkata")
     right = kept()
-    Rollup.objects.all().delete()
-    JobRollup.objects.all().delete()
     migration = import_module("ledger.migrations.0005_fill_rollups")
-    migration.fill(apps, None)
-    assert kept() == right
-    migration.empty(apps, None)
-    migration.fill(apps, None)
+    settled = import_module("ledger.migrations.0010_settled_by_jobs")
+    for _ in range(2):
+        migration.empty(apps, None)
+        JobSettled.objects.all().delete()
+        migration.fill(apps, None)
+        with connection.cursor() as cursor:
+            cursor.execute(settled.FILL)
+            cursor.execute(settled.LESS)
+        assert kept() == right
+
+
+def test_what_jobs_settled_goes_back_into_the_sums_of_attempts() -> None:
+    make_world(Random(7))
+    right = kept()
+    migration = import_module("ledger.migrations.0010_settled_by_jobs")
+    entries = Entry.objects.filter(kind__in=["charge", "refund", "adjust"]).exclude(job=None)
+    names = ("job_id", "attempt", "period_id", "budget_id", "kind")
+    told = entries.order_by().values_list(*names)
+    expected = set(told.annotate(a=Sum("amount_mgpus"), b=Sum("gpu_seconds")))
+    with connection.cursor() as cursor:
+        cursor.execute(migration.BACK)
+        back = JobRollup.objects.filter(kind__in=["charge", "refund", "adjust"])
+        assert set(back.values_list(*names, "amount_mgpus", "gpu_seconds")) == expected
+        assert len(expected) > 10
+        cursor.execute(migration.LESS)
     assert kept() == right
