@@ -3,6 +3,7 @@
 What the same seconds will be charged is worked out in `segments`.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from itertools import pairwise
@@ -29,6 +30,8 @@ from ledger.models import ClosedTimestep
 from ledger.rates import REFERENCE, Rates
 from ledger.segments import held_in
 
+# Spans in one statement: SQLite nests sums up to 1,000 deep, PostgreSQL has 1,664 columns in a row.
+MOST = 400
 Statement = tuple[str, Sequence[Any]]  # with its values
 Amounts = tuple[int, ...]  # milli-GPU-seconds, one for each span
 
@@ -76,7 +79,8 @@ class Uncharged:
 
     In spans in which no rate changed and, with ``tree``, no budget moved; ``starts`` are where
     they begin, in seconds since 1970. Two queries for what the spans are, one for what ran in
-    them: as it was when it was first asked for, for all parts of a page.
+    them, or in each ``MOST`` of them where nothing was closed for long: as it was when it was
+    first asked for, for all parts of a page.
     """
 
     def __init__(self, *, since: datetime, until: datetime, tree: Membership | None = None) -> None:
@@ -97,21 +101,30 @@ class Uncharged:
         """Say whether it is just what ran in [since, until) and isn't charged."""
         return self._between(since, until) == self._bounds
 
-    def by_attempt(self, period: Period, *, jobs: Collection[int] | None = None) -> list[OfAttempt]:
+    def by_attempt(
+        self, period: Period | None, *, jobs: Collection[int] | None = None
+    ) -> list[OfAttempt]:
         """Return it attempt by attempt, of some jobs or of all, with what a hold has left."""
-        if not self.starts:
-            return []
-        rows = _rows(*self._attempts(period, jobs))
+        found: dict[Attempt, OfAttempt] = {}
+        for first in range(0, len(self.starts), MOST):
+            marks = self._marks[first : first + MOST + 1]
+            for job, number, budget, hold, *parts in _rows(*self._attempts(period, jobs, marks)):
+                mine = Attempt(job, number)
+                before = found[mine].parts if mine in found else ()
+                idle = (0,) * (first - len(before))
+                found[mine] = OfAttempt(mine, budget, int(hold), (*before, *idle, *_whole(parts)))
+        rest = len(self.starts)
         return [
-            OfAttempt(Attempt(job, number), budget, int(hold), _whole(parts))
-            for job, number, budget, hold, *parts in rows
+            one._replace(parts=(*one.parts, *(0,) * (rest - len(one.parts))))
+            for one in found.values()
         ]
 
     def by_budget(self, period: Period | None = None) -> list[InBudget]:
         """Return it added up by budget; without a period no hold covers any of it."""
         key = period.pk if period else None
         if key not in self._by_budget:
-            self._by_budget[key] = self._added_up(period) if self.starts else []
+            add_up = self._added_up if len(self.starts) <= MOST else self._added_up_here
+            self._by_budget[key] = add_up(period) if self.starts else []
         return self._by_budget[key]
 
     def amounts(self) -> dict[int, int]:
@@ -121,9 +134,10 @@ class Uncharged:
         return {row.budget_id: sum(row.parts) for row in rows}
 
     def _added_up(self, period: Period | None) -> list[InBudget]:
-        statement, values = self._attempts(period, None)
-        ran = " + ".join(self._parts)
-        sums = [f"CASE WHEN hold < {ran} THEN hold ELSE {ran} END", *self._parts]
+        statement, values = self._attempts(period, None, self._marks)
+        parts = _parts(self._marks)
+        ran = " + ".join(parts)
+        sums = [f"CASE WHEN hold < {ran} THEN hold ELSE {ran} END", *parts]
         columns = ", ".join(f"SUM({one})" for one in sums)
         statement = f"SELECT budget_id, {columns} FROM ({statement}) ran GROUP BY budget_id"
         return [
@@ -131,16 +145,28 @@ class Uncharged:
             for budget, covered, *parts in _rows(statement, values)
         ]
 
-    @property
-    def _parts(self) -> list[str]:
-        return [f"part_{number}" for number in range(len(self.starts))]
+    def _added_up_here(self, period: Period | None) -> list[InBudget]:
+        """Return the same of what is too much for one statement."""
+        by_budget: dict[int, list[OfAttempt]] = defaultdict(list)
+        for one in self.by_attempt(period):
+            by_budget[one.budget_id].append(one)
+        return [
+            InBudget(
+                budget,
+                sum(min(one.hold_mgpus, one.amount_mgpus) for one in mine),
+                tuple(map(sum, zip(*(one.parts for one in mine), strict=True))),
+            )
+            for budget, mine in by_budget.items()
+        ]
 
-    def _attempts(self, period: Period | None, jobs: Collection[int] | None) -> Statement:
+    def _attempts(
+        self, period: Period | None, jobs: Collection[int] | None, marks: Sequence[int]
+    ) -> Statement:
         """Return a row for each attempt: its number, its budget, its hold, what each span costs."""
-        held, values = self._held(jobs)
+        held, values = _held(jobs, marks)
         costs = (
             f"held.{part} * {self._rate(at)} AS {part}"
-            for part, at in zip(self._parts, self.starts, strict=True)
+            for part, at in zip(_parts(marks), marks[:-1], strict=True)
         )
         columns = ", ".join((_hold(period), *costs))
         return (
@@ -150,25 +176,30 @@ class Uncharged:
             values,
         )
 
-    def _held(self, jobs: Collection[int] | None) -> Statement:
-        """Return a row for each run: the GPU-seconds it held in each span.
-
-        Grouped by a value that no index has: else SQLite goes through all there ever were, in
-        order of run.
-        """
-        held = held_in(from_seconds(self._marks[0]), from_seconds(self._marks[-1]))
-        if jobs is not None:
-            held = held.filter(run__job__in=sorted(jobs))
-        spans = zip(self._parts, pairwise(self._marks), strict=True)
-        parts = {name: Sum(F("gpus") * _seconds(*span)) for name, span in spans}
-        rows = held.filter(funded=True).values(of_run=F("run_id") + 0).annotate(**parts)
-        return rows.query.sql_with_params()
-
     def _rate(self, at: int) -> str:
         """Return what pools ask per mille at an instant."""
         rates = {pool_id: self._rates.at(pool_id, at) for pool_id in self._rates.pools()}
         cases = "".join(f"WHEN {pool_id} THEN {rate} " for pool_id, rate in rates.items())
         return f"CASE run.pool_id {cases}ELSE {REFERENCE} END" if cases else f"{REFERENCE}"
+
+
+def _parts(marks: Sequence[int]) -> list[str]:
+    return [f"part_{number}" for number in range(len(marks) - 1)]
+
+
+def _held(jobs: Collection[int] | None, marks: Sequence[int]) -> Statement:
+    """Return a row for each run: the GPU-seconds it held in each span between marks.
+
+    Grouped by a value that no index has: else SQLite goes through all there ever were, in order
+    of run.
+    """
+    held = held_in(from_seconds(marks[0]), from_seconds(marks[-1]))
+    if jobs is not None:
+        held = held.filter(run__job__in=sorted(jobs))
+    spans = zip(_parts(marks), pairwise(marks), strict=True)
+    parts = {name: Sum(F("gpus") * _seconds(*span)) for name, span in spans}
+    rows = held.filter(funded=True).values(of_run=F("run_id") + 0).annotate(**parts)
+    return rows.query.sql_with_params()
 
 
 def _rows(statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:

@@ -8,7 +8,8 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 
 from budgets.models import Budget
-from ledger import figures
+from clusters.models import PoolRate
+from ledger import figures, running
 from ledger.entries import Attempt
 from ledger.instants import to_seconds
 from ledger.membership import Membership
@@ -104,7 +105,11 @@ def holds() -> dict[Attempt, int]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_what_ran_is_what_each_second_of_each_holding_cost(seed: int) -> None:
+@pytest.mark.parametrize("most", [running.MOST, 1, 2])
+def test_what_ran_is_what_each_second_of_each_holding_cost(
+    monkeypatch: pytest.MonkeyPatch, seed: int, most: int
+) -> None:
+    monkeypatch.setattr(running, "MOST", most)
     a_world(Random(seed))
     right, left = by_second(), holds()
     tree, period = Membership.load(), Entry.objects.first().period if left else make_period()
@@ -178,3 +183,18 @@ def test_what_runs_takes_one_query_more_than_its_spans_however_much_runs(
             make_run(make_job(petrel), {node: 0b1})
         with django_assert_num_queries(3):
             assert Uncharged(since=T0, until=UNTIL).by_budget(period)
+
+
+def test_more_spans_than_a_statement_has_room_for_are_added_up() -> None:
+    """A rate that changed every day for years, and nothing was closed meanwhile."""
+    tree, period, pool = make_tree(), make_period(ends_at=T0 + timedelta(days=1300)), make_pool()
+    (node,) = make_nodes(pool)
+    make_run(make_job(tree["orlo/science/petrel"]), {node: 0b11})
+    days = range(1, 1201)
+    PoolRate.objects.bulk_create(
+        PoolRate(pool=pool, effective_at=T0 + timedelta(days=day), rate_per_mille=day)
+        for day in days
+    )
+    uncharged = Uncharged(since=T0, until=T0 + timedelta(days=1201))
+    (found,) = uncharged.by_budget(period)
+    assert found.parts == tuple(2 * 86_400 * rate for rate in (1000, *days))
