@@ -56,6 +56,12 @@ def keep_checkpoints() -> int:
     return keeping.keep_checkpoints(at=now())
 
 
+@shared_task(name="allocator.tasks.keep_statistics")
+def keep_statistics() -> bool:
+    """Look by night at how SQLite's rows are spread, on queue ``long``."""
+    return keeping.keep_statistics()
+
+
 @shared_task(name="allocator.tasks.keep_books")
 def keep_books() -> int:
     """Prove by night that every GPU-second is accounted for, on queue ``long``."""

@@ -250,6 +250,11 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": 15 * 60.0,
         "options": {"expires": 15 * 60},
     },
+    "keep_statistics": {
+        "task": "allocator.tasks.keep_statistics",
+        "schedule": crontab(hour=3, minute=5),
+        "options": {"expires": 12 * 3600},
+    },
     "keep_books": {
         "task": "allocator.tasks.keep_books",
         "schedule": crontab(hour=3, minute=10),

@@ -1,12 +1,14 @@
 """What beat looks after: one row that can't be done is an alarm and keeps no other waiting."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from django.conf import settings
 from django.core.mail import EmailMessage
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 
 from allocator import alarms, keeping, requests, tasks
 from allocator.cycle import _grant_what_takes_effect
@@ -224,3 +226,47 @@ def test_it_is_night_once_a_day_on_the_long_queue() -> None:
     assert len(scheduled["schedule"].minute) == 1
     assert tasks.keep_books.name not in settings.CELERY_TASK_ROUTES
     assert tasks.keep_books() == 0
+
+
+# --- Statistics, by night -------------------------------------------------------------------------
+
+on_sqlite = pytest.mark.skipif(connection.vendor != "sqlite", reason="SQLite's own")
+
+
+@pytest.fixture
+def forgotten(transactional_db: None) -> Iterator[None]:
+    """Leave no statistics to other tests, which share the database."""
+    yield
+    if connection.vendor == "sqlite":
+        with connection.cursor() as cursor:
+            cursor.execute("DELETE FROM sqlite_stat1")
+
+
+@pytest.mark.usefixtures("forgotten")
+@pytest.mark.django_db(transaction=True)
+@on_sqlite
+def test_sqlite_knows_how_rows_are_spread_once_beat_has_looked() -> None:
+    make_books()
+    scheduled = settings.CELERY_BEAT_SCHEDULE["keep_statistics"]
+    assert scheduled["task"] == tasks.keep_statistics.name
+    assert {len(scheduled["schedule"].hour), len(scheduled["schedule"].minute)} == {1}
+    assert tasks.keep_statistics.name not in settings.CELERY_TASK_ROUTES
+    assert tasks.keep_statistics() is True
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT tbl, stat FROM sqlite_stat1 WHERE tbl LIKE 'ledger_%'")
+        found = [(table, int(stat.split()[0])) for table, stat in cursor.fetchall()]
+    assert "ledger_rollup" in dict(found)
+    assert ("ledger_entry", Entry.objects.count()) in found
+
+
+@pytest.mark.usefixtures("forgotten")
+@pytest.mark.django_db(transaction=True)
+def test_nothing_is_looked_at_inside_a_transaction_or_on_postgresql() -> None:
+    with transaction.atomic(), CaptureQueriesContext(connection) as asked:
+        assert keeping.keep_statistics() is False
+    assert not [one for one in asked.captured_queries if "ANALYZE" in one["sql"]]
+    with CaptureQueriesContext(connection) as asked:
+        assert keeping.keep_statistics() is (connection.vendor == "sqlite")
+    told = [one["sql"] for one in asked.captured_queries]
+    assert ("ANALYZE" in told) is (connection.vendor == "sqlite")
+    assert any("analysis_limit" in one for one in told) is (connection.vendor == "sqlite")
