@@ -17,7 +17,7 @@ from django.db import transaction
 
 from budgets import change_sets, structure
 from budgets import shares as reads
-from budgets.change_sets import OPEN, check_base, locked, write_set
+from budgets.change_sets import OPEN, check_base, write_set
 from budgets.foreseeing import TreeChange, foresee_archive, foresee_move, foresee_reactivation
 from budgets.future import Decided
 from budgets.models import Budget, ChangeSet
@@ -90,9 +90,13 @@ def propose(
     Raises Refused as doing it would, and StaleBase if another set of that parent was approved
     since version `base_version`.
     """
-    parent = to if does == Does.MOVE and to is not None else structure.parent_of(budget, does)
+    had = structure.parent_of(budget, does)
+    parent = to if does == Does.MOVE and to is not None else had
     with transaction.atomic():
-        parent = locked(parent)
+        # All that doing it locks, and in its order: it may be approved in this very transaction.
+        rows = structure.locked_place(budget, had, to)
+        parent, budget, to = rows[parent.pk], rows[budget.pk], to and rows[to.pk]
+        structure.check_below(had, budget)
         base = reads.head(parent)
         check_base(parent, base, base_version)
         change = foresee(does=does, budget=budget, to=to, share=share, siblings=siblings, now=now)

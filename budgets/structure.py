@@ -93,7 +93,7 @@ def archive_budget(
     """
     parent = parent_of(budget, "archived")
     with transaction.atomic():
-        rows = locked_all([parent.pk, budget.pk])
+        rows = locked_place(budget, parent)
         parent, budget = rows[parent.pk], rows[budget.pk]
         check_archive(parent, budget)
         budget.archived_at = now
@@ -115,7 +115,7 @@ def reactivate_budget(
     """Put an archived budget back below its parent with a share; what was below it comes back."""
     parent = parent_of(budget, "re-activated")
     with transaction.atomic():
-        rows = locked_all([parent.pk, budget.pk])
+        rows = locked_place(budget, parent)
         parent, budget = rows[parent.pk], rows[budget.pk]
         check_reactivation(parent, budget)
         budget.archived_at = None
@@ -142,7 +142,7 @@ def move_budget(
     """
     source = parent_of(budget, "moved")
     with transaction.atomic():
-        rows = _locked_subtree(budget, source, to)
+        rows = locked_place(budget, source, to)
         source, to, budget = rows[source.pk], rows[to.pk], rows[budget.pk]
         check_move(source, to, budget)
         old = budget.path
@@ -173,7 +173,7 @@ def rename_budget(
     with transaction.atomic():
         budget = _locked_subtree(known, *([parent] if parent else []))[known.pk]
         if parent is not None:
-            _check_below(parent, budget)
+            check_below(parent, budget)
         if (budget.slug, budget.name) != (known.slug, known.name):
             called = f"{budget.name} ({budget.path})"
             raise Refused("budget", f"It has just been renamed to {called}: look at it there.")
@@ -257,7 +257,7 @@ def _next(
 
 def check_archive(parent: Budget, budget: Budget) -> None:
     """Refuse to archive what is archived, or has work of any kind."""
-    _check_below(parent, budget)
+    check_below(parent, budget)
     if budget.archived_at is not None:
         raise Refused("budget", f"{budget.path} is archived already.")
     live = _subtree(budget).filter(jobs__isnull=False, jobs__ended_at__isnull=True)
@@ -270,7 +270,7 @@ def check_archive(parent: Budget, budget: Budget) -> None:
 
 def check_reactivation(parent: Budget, budget: Budget) -> None:
     """Refuse to re-activate what is active, or below what is archived or has jobs."""
-    _check_below(parent, budget)
+    check_below(parent, budget)
     if budget.archived_at is None:
         raise Refused("budget", f"{budget.path} is not archived.")
     _check_active(parent)
@@ -279,7 +279,7 @@ def check_reactivation(parent: Budget, budget: Budget) -> None:
 
 def check_move(source: Budget, to: Budget, budget: Budget) -> None:
     """Refuse a move of what is archived, or to where it can't be."""
-    _check_below(source, budget)
+    check_below(source, budget)
     if budget.archived_at is not None:
         raise Refused("budget", f"{budget.path} is archived: re-activate it first.")
     if to == source or to in _subtree(budget):
@@ -344,7 +344,7 @@ def parent_of(budget: Budget, verb: str) -> Budget:
     return budget.parent
 
 
-def _check_below(parent: Budget, budget: Budget) -> None:
+def check_below(parent: Budget, budget: Budget) -> None:
     """Whoever comes second may know it where it stood before."""
     if budget.parent_id != parent.pk:
         raise Refused("budget", f"It has just been moved to {budget.path}: look at it there.")
@@ -354,6 +354,13 @@ def _subtree(budget: Budget) -> QuerySet[Budget]:
     return Budget.objects.filter(path=budget.path) | Budget.objects.filter(
         path__startswith=f"{budget.path}/"
     )
+
+
+def locked_place(budget: Budget, parent: Budget, to: Budget | None = None) -> dict[int, Budget]:
+    """Lock what another place of a budget writes, by id; `to`: where it moves."""
+    if to is None:
+        return locked_all([parent.pk, budget.pk])
+    return _locked_subtree(budget, parent, to)
 
 
 def _locked_subtree(budget: Budget, *others: Budget) -> dict[int, Budget]:

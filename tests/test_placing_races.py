@@ -1,18 +1,19 @@
-"""A proposal that moves a budget is approved once, however many approve it together."""
+"""Of many who move budgets at once each is done or refused: once, and none for another's lock."""
 
 from typing import Any
 
 import pytest
 
 from allocator import steering
+from budgets import shares
 from budgets.models import Budget, ChangeSet
-from budgets.services import Refused
+from budgets.services import Does, Refused, StaleBase
 from ledger.models import Entry
 from tests import factories as make
 from tests.factories import LONG_AGO, make_shares, make_tree
 from tests.pages_world import granted
 from tests.test_budgets_races import THREADS, at_once
-from tests.test_placing import LATER, PETREL, TERN, VISION, proposed
+from tests.test_placing import AUK, LATER, PETREL, SCIENCE, TERN, VISION, of, proposed
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -38,3 +39,23 @@ def test_of_twenty_approvals_of_one_move_one_does_it(settings: Any) -> None:
     ]  # fmt: skip
     moved = Entry.objects.filter(key__startswith="move:")
     assert moved.count() == 2
+
+
+def test_moves_against_each_other_and_to_the_top_do_not_lock_each_other_out(settings: Any) -> None:
+    """Proposed and approved in one: the new parent was locked before what is to be locked first."""
+    settings.REPLAN_AT_ONCE = False
+    granted(make_tree(at=LONG_AGO))
+    by = make.someone()
+    moves = [(PETREL, VISION), (TERN, SCIENCE), (AUK, "orlo"), (TERN, "orlo"), (VISION, SCIENCE)]
+    asked = [(of(path), of(to), shares.version(of(to))) for path, to in moves]
+
+    def work(number: int) -> object:
+        budget, to, version = asked[number % len(asked)]
+        return steering.change_place(
+            does=Does.MOVE, budget=budget, to=to, share=0, reason="x", author=by, now=LATER,
+            base_version=version, approve_at_once=True,
+        )  # fmt: skip
+
+    answers = at_once(work)
+    assert [one for one in answers if not isinstance(one, ChangeSet | Refused | StaleBase)] == []
+    assert any(isinstance(one, ChangeSet) for one in answers)
