@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.db import IntegrityError, OperationalError, connection, transaction
+from psycopg.errors import CheckViolation
 
 from budgets import periods
 from budgets.models import Budget, Period
@@ -22,6 +23,7 @@ pytestmark = pytest.mark.django_db
 needs_row_locks = pytest.mark.skipif(
     connection.vendor != "postgresql", reason="a transaction excludes all others on SQLite"
 )
+on_postgresql = pytest.mark.skipif(connection.vendor != "postgresql", reason="PostgreSQL's own")
 BORDER = T0 + HOUR
 REFUSAL = "the period is closed: write the entry in the open one"
 # IntegrityError on both: a check is violated.
@@ -42,20 +44,53 @@ def test_no_entry_of_any_kind_goes_into_a_closed_period(tree: dict[str, Budget],
     assert not Rollup.objects.exists()
 
 
-def test_nor_by_plain_sql(tree: dict[str, Budget]) -> None:
+COLUMNS = [str(field.column) for field in Entry._meta.concrete_fields if not field.primary_key]
+NAMES = ", ".join(COLUMNS)
+COPIED = ", ".join("'copy'" if name == "key" else name for name in COLUMNS)
+FROM_ONE = ", ".join("'copy'" if name == "key" else f"one.{name}" for name in COLUMNS)
+PLAIN = f"INSERT INTO ledger_entry ({NAMES}) SELECT {COPIED} FROM ledger_entry WHERE true"
+ON_BOTH = [PLAIN, f"{PLAIN} ON CONFLICT (key) DO NOTHING"]
+ON_POSTGRESQL = [
+    f"WITH one AS ({PLAIN} RETURNING id) SELECT id FROM one",
+    f"MERGE INTO ledger_entry USING (SELECT {NAMES} FROM ledger_entry) one ON false "
+    f"WHEN NOT MATCHED THEN INSERT ({NAMES}) VALUES ({FROM_ONE})",
+]
+ON_SQLITE = [PLAIN.replace("INSERT", f"INSERT OR {what}") for what in ("REPLACE", "IGNORE")]
+
+
+@pytest.mark.parametrize(
+    "sql", ON_BOTH + (ON_POSTGRESQL if connection.vendor == "postgresql" else ON_SQLITE)
+)
+def test_nor_by_plain_sql(tree: dict[str, Budget], sql: str) -> None:
+    """Looked at by rows or by statements, the database has no way of inserting around it."""
     period = make_period()
     write_entry_of(tree["orlo"], period, "early")
     Period.objects.filter(pk=period.pk).update(status="closed")
-    columns = [field.column for field in Entry._meta.concrete_fields if not field.primary_key]
-    copied = ["'copy'" if name == "key" else f'"{name}"' for name in columns]
-    names = ", ".join(f'"{name}"' for name in columns)
-    sql = f"INSERT INTO ledger_entry ({names}) SELECT {', '.join(copied)} FROM ledger_entry"
     with (
         pytest.raises(IntegrityError, match=REFUSAL),
         transaction.atomic(),
         connection.cursor() as cursor,
     ):
         cursor.execute(sql)
+    assert list(Entry.objects.values_list("key", flat=True)) == ["early"]
+
+
+@on_postgresql
+def test_nor_by_copying_a_file_in(tree: dict[str, Budget]) -> None:
+    shut = make_period("shut", ends_at=BORDER, status="closed")
+    running = make_period("running", starts_at=BORDER)
+    write_entry_of(tree["orlo"], running, "early")
+    at = COLUMNS.index("period_id")
+
+    def copy_in() -> None:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(f"SELECT {COPIED} FROM ledger_entry")
+            row = list(cursor.fetchone())
+            with cursor.copy(f"COPY ledger_entry ({NAMES}) FROM STDIN") as lines:
+                lines.write_row([*row[:at], shut.pk, *row[at + 1 :]])
+
+    with pytest.raises(CheckViolation, match=REFUSAL):
+        copy_in()
     assert list(Entry.objects.values_list("key", flat=True)) == ["early"]
 
 
