@@ -13,9 +13,9 @@ from typing import Any
 from django.db import transaction
 from django.db.models import F
 
-from allocator import outlooks, timesteps
+from allocator import outlooks, requests, timesteps
 from allocator.core.contract import starts_now, stops_now
-from allocator.core.plan import Assignment, Preemption, Result
+from allocator.core.plan import Assignment, Cause, Preemption, Result
 from allocator.models import AllocatorState, Cycle
 from allocator.snapshot import Excluded, Snapshot, name_of
 from budgets.periods import active
@@ -85,6 +85,8 @@ class _Commit:
             refused=refused,
             settled=settled,
         )
+        if any(one.cause == Cause.MOVED for one in self.by_victim.values()):
+            requests.replan("move")  # its GPUs are free, and it goes on
         self._claim()
 
     def _lock_jobs(self, starting: Iterable[str]) -> None:
@@ -248,7 +250,7 @@ def _story(preemption: Preemption | None, taken: Snapshot) -> dict[str, Any]:
     """The numbers that decided a preemption, for the victim's story."""
     if preemption is None:
         return {}
-    story: dict[str, Any] = {}
+    story: dict[str, Any] = {"cause": str(preemption.cause)}
     if preemption.preemptor is not None:
         by = taken.jobs[preemption.preemptor.removesuffix("+")]
         story |= {"by_job": by.pk, "by_name": by.name, "by_budget": by.budget.path}

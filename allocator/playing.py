@@ -12,10 +12,11 @@ from datetime import datetime, timedelta
 from django.conf import settings
 
 from allocator import cycle, refusals, requests, timesteps, turning
+from allocator.core.contract import ANSWERED_S
 from allocator.models import Cycle
 from clusters.connectors.simulated import next_change
 
-ANSWERED_AFTER = timedelta(seconds=1)  # a request that comes up in a cycle
+ANSWERED_AFTER = timedelta(seconds=ANSWERED_S)  # a request that comes up in a cycle
 
 
 @dataclass(frozen=True)

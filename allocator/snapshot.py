@@ -19,12 +19,12 @@ from allocator.core import problem as core
 from allocator.core.weights import gpu_seconds, time_decay, urgencies, weight
 from allocator.draining import Draining
 from allocator.models import Cycle
+from allocator.stopped import Stopped
 from budgets import shares
 from clusters import services as clusters
 from clusters.models import Node
 from workloads.demand import demand_over, done_s
 from workloads.models import Job, Run
-from workloads.preemptions import changed_places, stopped_lately
 
 
 @dataclass(frozen=True)
@@ -141,10 +141,7 @@ class _Builder:
             first += node.gpus
         self.gpus = first
         self.pinned_until: dict[int, int] = defaultdict(int)  # node → timesteps still protected
-        shield = timedelta(minutes=settings.PREEMPTED_AGAIN_MINUTES)
-        self.stopped_by = stopped_lately(jobs=self.runs, since=at - shield, at=at)
-        exchange = timedelta(seconds=contract.EXCHANGE_S)
-        self.exchanged = changed_places(jobs=self.runs, since=at - exchange, at=at)
+        self.stopped = Stopped.lately(runs=self.runs, live=self.live, at=at)
 
     def _grid(self) -> list[Node]:
         """Nodes in use, and those that left under a run that has yet to leave them."""
@@ -169,7 +166,7 @@ class _Builder:
         budgets = entitlements.budget_nodes(
             tree=self.tree, at=self.at, until=until, history=self.history
         )
-        plannable = [job for job in self.queued if self._may_start(job)]
+        plannable = sorted(filter(self._may_start, self.queued), key=self._place)
         known = {job.pk: job for job in [*self.live, *plannable]}
         factors = entitlements.factors(budgets)
         urgent = urgencies(
@@ -210,6 +207,11 @@ class _Builder:
             tree=self.tree,
             healthy=self._healthy(),
         )
+
+    def _place(self, job: Job) -> tuple[int, int]:
+        """Sorts waiting jobs of one leaf and urgency: the greatest age in GPU-seconds first."""
+        waited = int((self.at - job.submitted_at).total_seconds())
+        return -contract.aged(job.gpus, waited), job.pk
 
     def _healthy(self) -> dict[str, int]:
         healthy: dict[str, int] = defaultdict(int)
@@ -279,13 +281,15 @@ class _Builder:
             budget=job.budget.path,
             funded=job.funded,
             running=None if run is None else self._running(run, duration),
-            minimum=self._minimum(job, duration) if run is None else None,
+            minimum=self._minimum(job, duration),
+            debug=contract.is_debug(job.gpus, job.time_limit_s),
         )
 
     def _minimum(self, job: Job, duration: int) -> int | None:
-        """Timesteps after which a waiting job could be stopped again without losing its work.
+        """Timesteps after which a job that starts could be stopped again without losing its work.
 
-        Only what resumes by itself is started in a gap that is too short for all of it.
+        Only what resumes by itself is started in a gap that is too short for all of it, and gives
+        way to its own budget's jobs.
         """
         if not job.resumable:
             return None
@@ -310,8 +314,7 @@ class _Builder:
             first_gpu=rows[0],
             remaining=remaining,
             protected=protected,
-            shielded=tuple(sorted(self.stopped_by.get(run.job_id, ()))),
-            barred=tuple(name_of(pk) for pk in sorted(self.exchanged.get(run.job_id, ()))),
+            **self.stopped.told(run.job_id, name_of),
         )
 
     def _pin(self, node_id: int, timesteps_left: int) -> None:

@@ -10,7 +10,8 @@ from allocator.core.simulation.setup import Setup, equal_tree, nodes_of
 from allocator.core.traces import DAY_S, Trace, TraceJob
 from allocator.replay import playback, setup, world
 from allocator.replay.playback import Course
-from workloads.models import Run
+from workloads.models import JobEvent, Run
+from workloads.preemptions import DECIDED
 
 HOUR = 3600
 A_NODE = 8  # GPUs
@@ -18,14 +19,25 @@ Ran = tuple[str, int, int, int, bool]  # job, first GPU, since, until (-1: it go
 
 
 def a_day(seed: int, number: int = 40) -> list[TraceJob]:
-    """Jobs of two groups that ask for more than two nodes have, at odd seconds."""
+    """Jobs of two groups that ask for more than two nodes have, at odd seconds; some are debug."""
     draw = random.Random(seed)
+    debug = [
+        TraceJob(
+            job_id=f"debug{n}",
+            submit_time_s=draw.randrange(2 * HOUR, 14 * HOUR),
+            gpus=draw.choice((1, 2, 4, 8)),
+            duration_s=draw.randrange(30, 900),
+            group=draw.choice(("nlp", "vision")),
+            time_limit_s=900,
+        )
+        for n in range(8)
+    ]
     rows = [
         TraceJob(
             job_id=f"job{n}-{draw.randrange(10**6)}",
             submit_time_s=draw.randrange(14 * HOUR),
             gpus=draw.choice((1, 2, 4, 8, 16)),
-            duration_s=draw.randrange(600, 5 * HOUR),
+            duration_s=draw.randrange(901, 5 * HOUR),
             group=draw.choice(("nlp", "vision")),
             min_runtime_s=draw.choice((0, 1800, HOUR, 2 * HOUR)),
             resumable=draw.random() < 0.8,
@@ -33,7 +45,7 @@ def a_day(seed: int, number: int = 40) -> list[TraceJob]:
         )
         for n in range(number)
     ]
-    return sorted(rows, key=lambda row: row.submit_time_s)
+    return sorted([*rows, *debug], key=lambda row: row.submit_time_s)
 
 
 def in_the_database(jobs: list[TraceJob]) -> list[Ran]:
@@ -84,3 +96,6 @@ def test_a_simulated_day_and_one_through_the_database_are_the_same(seed: int) ->
     assert in_the_simulator(jobs) == real
     assert len(real) >= len(jobs) - 5
     assert any(preempted for *_, preempted in real)
+    causes = set(JobEvent.objects.filter(kind=DECIDED).values_list("data__cause", flat=True))
+    assert "debug" in causes
+    assert len(causes) > 1

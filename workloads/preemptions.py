@@ -34,6 +34,12 @@ def changed_places(*, jobs: Iterable[int], since: datetime, at: datetime) -> dic
     return dict(found)
 
 
+def took_a_place(*, jobs: Iterable[int], since: datetime, at: datetime) -> set[int]:
+    """Those of the jobs (by id) that took the place of their own budget's runs in [since, at]."""
+    events = JobEvent.objects.filter(kind=DECIDED, at__gte=since, at__lte=at, data__cause="debug")
+    return {data["by_job"] for data in events.values_list("data", flat=True)} & set(jobs)
+
+
 def _stops(jobs: Iterable[int], since: datetime, at: datetime) -> set[tuple[int, int]]:
     """(job, the job that stopped it), by ids."""
     events = JobEvent.objects.filter(job__in=jobs, kind=DECIDED, at__gt=since, at__lte=at)

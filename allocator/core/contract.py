@@ -10,12 +10,21 @@ from .plan import Assignment, Plan
 
 DEBUG_GPUS = 8
 DEBUG_S = 15 * 60
+ANSWERED_S = 1  # what a cycle itself asks for is answered so much later
 EXCHANGE_S = 24 * 3600  # two jobs that stopped each other leave each other alone for so long
 
 
 def is_debug(gpus: int, time_limit_s: int | None) -> bool:
     """Whether a job is a debug job: few GPUs and a short time limit, at which it is ended."""
     return gpus <= DEBUG_GPUS and time_limit_s is not None and time_limit_s <= DEBUG_S
+
+
+def aged(gpus: int, waited_s: int) -> int:
+    """A job's age in GPU-seconds: of one leaf's jobs of equal urgency the oldest comes first.
+
+    So the age of a large job grows faster, which keeps it from starving behind small ones.
+    """
+    return gpus * waited_s
 
 
 def default_minimum_runtime(p50_s: int, default_s: int, time_limit_s: int | None) -> int:

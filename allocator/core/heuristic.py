@@ -3,8 +3,10 @@
 1. Pins: what protected runs still owe, and drains. 2. Real time, within its swap caps. 3. Turns:
 funded work first, then unfunded; again and again the most under-served leaf places its best job at
 the earliest start, on the block that leaves the free pool most usable. A run over its protection
-has a turn too, at its own block. A job that fits nowhere holds up nobody. 4. Gaps in front of
-planned starts are filled with work that may be stopped by then (filling.py).
+has a turn too, at its own block. A job that fits nowhere holds up nobody. 4. Debug jobs that
+would wait start, in the place of their own budget's runs if need be (debug_jobs.py). 5. GPUs that
+would stand idle now are filled with work that may be stopped by the time others are due
+(filling.py).
 
 The turns of waiting jobs are compiled (compiled/building.py); what stops a run is decided here.
 """
@@ -17,11 +19,12 @@ from .bits import lowest, span, union
 from .compiled import building
 from .compiled.building import Course
 from .compiled.tables import Rows, Words
+from .debug_jobs import start_debug_jobs
 from .filling import fill
 from .grid import Grid
 from .items import Item, Placed, Run, item_of, items_of, line_up_runs, write_rest
 from .layout import Layout
-from .plan import Assignment, Preemption
+from .plan import Assignment, Cause, Preemption
 from .preempt import Preemptor
 from .problem import BatchJob, Problem
 from .serving import Services
@@ -43,7 +46,7 @@ class Construction:
         self.promised: dict[str, int] = {}  # planned behind a filler: when it was due
         self.table, self.queue = problem.waiting.copies()
         self.runs: list[Run] = []  # those that want more than their protection
-        self._rests = len(problem.waiting.jobs)
+        self.rests: dict[int, int] = {}  # row of what is left of each run that is stopped
         self.grid = Grid(problem, self.layout, self._pin(), self.runs)
         self.preemptor = Preemptor(self.grid, self.turns, settings or Settings())
         self.services = Services(problem, self.grid, self.turns, self.preemptor)
@@ -68,9 +71,13 @@ class Construction:
         self.placed.preemptions = self.preemptor.record
         self.fixed.update(run.job.name for run in self.runs)
         self._list()
-        started = fill(self)
-        self.filled = bool(started)
+        started = start_debug_jobs(self)
         self.fixed |= started
+        started = fill(self) or started
+        self.filled = bool(started)
+        if started:
+            self.fixed |= {a.job for a in self.placed.assignments if a.start == 0}
+            self.placed.preemptions = self.preemptor.record
         return self.placed
 
     @cached_property
@@ -88,6 +95,24 @@ class Construction:
         """The name of row i of `table`."""
         jobs = self.problem.waiting.jobs
         return jobs[i].name if i < len(jobs) else item_of(self.problem, self.table, i).name
+
+    def rest_of(self, run: Run, ran: int) -> int:
+        """The row of `table` for what is left of a run that is stopped after `ran` timesteps."""
+        row = self.rests.get(run.index)
+        if row is None:
+            row = self.rests[run.index] = len(self.problem.waiting.jobs) + len(self.rests)
+        write_rest(self.problem, self.table, row, run, ran)
+        return row
+
+    def rest_of_stopped(self, run: Run) -> Item:
+        """The same for one that is stopped at once when every turn is over: it waits, too."""
+        new = run.index not in self.rests
+        row = self.rest_of(run, 0)
+        if new:
+            building.note(self.course, row)
+        for known in ("turned", "items"):
+            self.__dict__.pop(known, None)
+        return item_of(self.problem, self.table, row)
 
     # 1. pins
 
@@ -160,10 +185,8 @@ class Construction:
         if end >= min(job.running.remaining, self.problem.horizon):
             return
         if run.stopped_for is None:  # nothing was placed on it, so its node is drained
-            self.preemptor.record.append(Preemption(job.name, None, end))
-        write_rest(self.problem, self.table, self._rests, run, end)
-        building.enqueue(self.turns.tree, self.table, self.queue, self._rests)
-        self._rests += 1
+            self.preemptor.record.append(Preemption(job.name, None, end, Cause.DRAIN))
+        building.enqueue(self.turns.tree, self.table, self.queue, self.rest_of(run, end))
 
     def _force(self, i: int, t: int, first: int) -> None:
         """A job that does not start at once may stop runs that are less deserving."""

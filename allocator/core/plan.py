@@ -148,15 +148,26 @@ class LevelShare:
     inside: bool  # inside its entitlement, at every level up to this one
 
 
+class Cause(StrEnum):
+    """Why a run gives way."""
+
+    OUTRANKED = "outranked"  # its budget comes after the preemptor's
+    UNFUNDED = "unfunded"  # anybody's funded work goes first
+    DEBUG = "debug"  # a debug job of its own budget takes its place
+    MOVED = "moved"  # scattered free GPUs become one block, and it can go on elsewhere at once
+    DRAIN = "drain"
+
+
 @dataclass(frozen=True, slots=True)
 class Preemption:
     """A run stopped at `timestep` for `preemptor`; the shares are those compared at that moment,
-    at the first level below the common ancestor. No preemptor: a drain. No shares: the victim is
-    unfunded, or both are of one leaf."""
+    at the first level below the common ancestor. No preemptor: a drain. Shares: only of one that
+    was outranked."""
 
     victim: str
     preemptor: str | None
     timestep: int
+    cause: Cause
     victim_share: LevelShare | None = None
     preemptor_share: LevelShare | None = None
 

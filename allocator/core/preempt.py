@@ -20,7 +20,7 @@ from .compiled.stopping import Runs
 from .compiled.tables import Flags, Items
 from .grid import Grid
 from .items import Run
-from .plan import Preemption
+from .plan import Cause, Preemption
 from .settings import Settings
 from .turns import Turns
 
@@ -71,7 +71,15 @@ class Preemptor:
                 found.setdefault(name, []).append(run.index)
         return found
 
-    def stop(self, victims: Iterable[Run], t: int, preemptor: str, leaf: int, gpus: int) -> None:
+    def stop(
+        self,
+        victims: Iterable[Run],
+        t: int,
+        preemptor: str,
+        leaf: int,
+        gpus: int,
+        cause: Cause = Cause.OUTRANKED,
+    ) -> None:
         """Stop the victims at t, for the record and on the grid."""
         victims = [run for run in victims if run.until > max(t, run.protected)]
         seconds = self.grid.problem.timestep_seconds
@@ -82,10 +90,13 @@ class Preemptor:
         self.record = [stop for stop in self.record if stop.victim not in by_name]
         for run in victims:
             mine = theirs = None
-            if run.job.funded:
+            why = cause
+            if cause == Cause.OUTRANKED and not run.job.funded:
+                why = Cause.UNFUNDED
+            elif cause == Cause.OUTRANKED:
                 keeps = int(self.runs.keeps[run.index])
                 mine, theirs = self.turns.compared(leaf, gpus * seconds, run.leaf, keeps)
-            self.record.append(Preemption(run.job.name, preemptor, t, theirs, mine))
+            self.record.append(Preemption(run.job.name, preemptor, t, why, theirs, mine))
             self.runs.stopped[self.runs.domain[run.index], t] += run.job.gpus
         if victims:
             self.grid.yield_to(victims, t, preemptor)

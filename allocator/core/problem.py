@@ -70,7 +70,8 @@ class Running:
     """A run under way: it holds its block now, may stop once `protected` timesteps are over.
 
     `shielded` are budgets whose jobs may not stop it, because they did so lately; `barred` are
-    jobs that may not, because either has stopped the other lately.
+    jobs that may not, because either has stopped the other lately. `ahead`: it is of a debug job
+    that took the place of its own budget's runs.
     """
 
     first_gpu: int
@@ -78,8 +79,10 @@ class Running:
     protected: int
     shielded: tuple[str, ...] = ()
     barred: tuple[str, ...] = ()
+    ahead: bool = False
 
     def __post_init__(self) -> None:
+        truth(self.ahead, "running: ahead")
         whole(self.first_gpu, "running: first_gpu", 0, MAX_GPUS)
         whole(self.remaining, "running: remaining", 1, MAX_TIME)
         whole(self.protected, "running: protected", 0, MAX_TIME)
@@ -97,7 +100,9 @@ class BatchJob:
     """Training, batch inference or quantization: one power-of-two block from start to end.
 
     ``minimum`` (timesteps) says that once it has run so long it may be stopped and come back: it
-    may then start in a gap that is too short for all of it. None: it only starts where it ends.
+    may then start in a gap that is too short for all of it, and a run of it may give way to its own
+    budget's jobs. None: it only starts where it ends, and can't resume. ``debug``: it is a debug
+    job, which doesn't wait for what its budget runs.
     """
 
     name: str
@@ -111,10 +116,12 @@ class BatchJob:
     funded: bool = True
     running: Running | None = None
     minimum: int | None = None
+    debug: bool = False
 
     def __post_init__(self) -> None:
         _job_name(self.name)
         what = f"job {self.name!r}"
+        truth(self.debug, f"{what}: debug")
         if self.kind not in _BATCH_KINDS:
             raise ProblemError(f"{what}: kind must be training, batch_inference or quantization.")
         number(self.priority, f"{what}: priority", 0, 1e9)

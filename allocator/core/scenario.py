@@ -23,7 +23,8 @@ _TOP = ("name", "horizon", "timestep_minutes", "nodes", "jobs")
 _TOP_MORE = ("time_decay", "shortfall_penalty", "overrun", "drains", "budgets", "family")
 _TOP_PLAIN = ("time_decay", "shortfall_penalty", "overrun", "family")
 _BATCH = ("name", "kind", "priority", "gpus", "duration")
-_BATCH_MORE = ("arrival", "pools", "budget", "funded", "running", "minimum")
+_BATCH_MORE = ("arrival", "pools", "budget", "funded", "running", "minimum", "debug")
+_RUNNING_MORE = ("protected", "shielded", "barred", "ahead")
 _REALTIME = ("name", "kind", "priority", "demand", "swap_cap")
 _REALTIME_MORE = ("held", "pools", "budget", "funded", "steady")
 MAX_BYTES = 8 << 20  # 4,096 GPUs and 10,000 jobs take 2 MB
@@ -125,8 +126,7 @@ def _job(item: object) -> Job:
 
 
 def _running(item: object, what: str) -> Running:
-    more = ("protected", "shielded", "barred")
-    row = _fields(item, f"{what}: running", ("first_gpu", "remaining"), more)
+    row = _fields(item, f"{what}: running", ("first_gpu", "remaining"), _RUNNING_MORE)
     try:
         return Running(**{"protected": row["remaining"], **row})
     except ProblemError as error:
@@ -153,12 +153,16 @@ def _job_fields(job: Job) -> dict[str, Any]:
         row["running"] = _running_fields(job.running)
     if isinstance(job, BatchJob) and job.minimum is not None:
         row["minimum"] = job.minimum
+    if isinstance(job, BatchJob) and job.debug:
+        row["debug"] = True
     return row
 
 
 def _running_fields(running: Running) -> dict[str, Any]:
     row = vars(running).copy()
     named = {name: list(row.pop(name)) for name in ("shielded", "barred")}
+    if not row["ahead"]:
+        del row["ahead"]
     return row | {name: given for name, given in named.items() if given}
 
 

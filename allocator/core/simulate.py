@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
+from .contract import ANSWERED_S
 from .problem import ProblemError
 from .simulation.baselines import Backfill, Fifo, PeakReserve, Priority, ShortestFirst
 from .simulation.fairshare import FairShare, Watch
@@ -22,7 +23,7 @@ from .simulation.world import SimJob, World, make_job
 from .traces import Trace
 
 POLICIES = ("fairshare", "fifo", "backfill", "priority", "shortest-first", "peak-reserve")
-ENDS, UNFUNDED = 0, 1
+ENDS, UNFUNDED, ASK = 0, 1, 2
 Progress = Callable[[int], None]  # told of the clock, in seconds of the simulated span
 
 
@@ -147,6 +148,9 @@ class _Course:
         happened = False
         while self.due and self.due[0][0] <= now:
             _, what, number, attempt = heappop(self.due)
+            if what == ASK:
+                happened = True
+                continue
             job = self.jobs[number]
             if job.run is None or job.attempts != attempt:
                 continue
@@ -209,4 +213,6 @@ class _Course:
                 self.policy.started(job)
                 if job.funded:
                     self._pay(job, boundary)
+            if decision.soon:
+                heappush(self.due, (self.world.now + ANSWERED_S, ASK, 0, 0))
             again = decision.again

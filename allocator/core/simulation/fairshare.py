@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from .. import contract
 from ..offering import Offering
-from ..plan import Result
+from ..plan import Cause, Result
 from ..problem import BatchJob, BudgetNode, Kind, Node, Problem, Running
 from ..settings import Settings
 from ..solve import solve
@@ -46,7 +46,7 @@ class FairShare:
         self.world = world
         self.setup = setup = world.setup
         self.watch = watch
-        self.offering: Offering[tuple[int, bool, int]] = Offering(
+        self.offering: Offering[tuple[int, bool, int, bool]] = Offering(
             setup.offered_first, setup.offered_short
         )
         self.urgencies = Urgencies()
@@ -58,7 +58,7 @@ class FairShare:
 
     def added(self, job: SimJob) -> None:
         """A job waits."""
-        kind = (job.leaf, job.funded, job.gpus)
+        kind = (job.leaf, job.funded, job.gpus, job.debug)
         rank = -RAW_URGENCY[job.row.urgency]
         self.offering.add(job.number, kind, rank, job.left_s)
         self.urgencies.add(job.leaf, job.row.urgency, gpu_seconds(job.gpus, job.expected[0]))
@@ -75,6 +75,7 @@ class FairShare:
         world, setup = self.world, self.setup
         live = sorted(world.running)
         offered = self.offering.offered()
+        offered.sort(key=self._place)
         problem = self._problem([*(world.running[n] for n in live), *self._jobs(offered)])
         result = solve(
             problem, mode="fast", iterations=setup.iterations, seed=0, settings=self._settings
@@ -92,7 +93,11 @@ class FairShare:
             preemptor = by.get(name)
             found.stops.append((names[name], None if preemptor is None else self._job(preemptor)))
         for a in contract.starts_now(result.plan, names):
-            found.starts.append((self._job(a.job), a.first_gpu))
+            job = self._job(a.job)
+            job.ahead = job.debug and a.job in by.values()
+            found.starts.append((job, a.first_gpu))
+        now = (stop for stop in result.preemptions if stop.timestep == 0)
+        found.soon = any(stop.cause == Cause.MOVED for stop in now)
         started = [job.number for job, _ in found.starts]
         found.again = bool(started) and self.offering.used_up(started)
         return found
@@ -101,6 +106,11 @@ class FairShare:
         number = int(name.removeprefix("job-"))
         world = self.world
         return world.running.get(number) or world.waiting[number]
+
+    def _place(self, number: int) -> tuple[int, int]:
+        """Sorts jobs of equal weight in their leaf."""
+        job = self.world.waiting[number]
+        return -contract.aged(job.gpus, self.world.now - job.submitted), number
 
     def _jobs(self, numbers: list[int]) -> list[SimJob]:
         return [self.world.waiting[n] for n in numbers]
@@ -111,7 +121,7 @@ class FairShare:
         open_gpus = fleet.free | self.world.interruptible()
         return any(
             fleet.starts(open_gpus if funded else fleet.free, gpus)
-            for _, funded, gpus in self.offering.kinds()
+            for _, funded, gpus, _ in self.offering.kinds()
         )
 
     # The problem
@@ -163,21 +173,21 @@ class FairShare:
         done = job.progress_s + (0 if run is None else now - run.since)
         left = contract.remaining_s(done, job.expected, job.row.time_limit_s, step)
         duration = contract.planned_duration(into_s=into, left_s=left, step_s=step)
+        kept = job.minimum_s if job.funded else 0
+        minimum = contract.planned_minimum(
+            into_s=into, protected_s=kept, duration=duration, step_s=step
+        )
+        until = now + -(into + kept) % step  # later in the timestep it touches one more
         if run is None:
-            kept = job.minimum_s if job.funded else 0
-            minimum = contract.planned_minimum(
-                into_s=into, protected_s=kept, duration=duration, step_s=step
-            )
-            # Later in the timestep it touches one more.
-            until = now + min(-(into + span) % step for span in (left, kept))
+            until = min(until, now + -(into + left) % step)
             running = None
         else:
-            running, minimum = self._running(job, run, duration), 0
-            until = now if done >= job.expected[1] else now + left - 1
+            running = self._running(job, run, duration)
+            until = min(until, now if done >= job.expected[1] else now + left - 1)
             if run.protected_until > now:
                 until = min(until, run.protected_until - 1)
-            if running.shielded or running.barred:
-                until = now
+            if job.stopped_by:
+                until = min(until, self.world.unchanged_until(job))
         batch = BatchJob(
             name=job.name,
             kind=Kind(job.row.kind),
@@ -187,7 +197,8 @@ class FairShare:
             budget=job.budget,
             funded=job.funded,
             running=running,
-            minimum=minimum if run is None and job.row.resumable else None,
+            minimum=minimum if job.row.resumable else None,
+            debug=job.debug,
         )
         return _Seen({value: batch}, run, job.funded, min(until, boundary - 1))
 
@@ -199,7 +210,8 @@ class FairShare:
             protected = contract.touched(ahead, setup.step_s)
         shielded = self.world.shielded(job) if job.stopped_by else ()
         barred = self.world.barred(job) if job.stopped_by else ()
-        return Running(run.first, max(duration, protected), protected, shielded, barred)
+        planned = max(duration, protected)
+        return Running(run.first, planned, protected, shielded, barred, job.ahead)
 
     def started(self, job: SimJob) -> None:
         """It counts among its leaf's jobs while it runs."""

@@ -8,7 +8,8 @@
   owed summed over each fair-share window first, since fair share lets one timestep make up for
   another.
 - waits: from submission to the first start; of a job that never started, to the end of the span.
-  Debug jobs have at most 8 GPUs and 15 minutes; large ones the fewest GPUs such that at most a
+  Debug jobs have at most 8 GPUs and a time limit, or in lack of one a duration, of 15 minutes, and
+  those with a limit are told apart; large ones the fewest GPUs such that at most a
   tenth of the jobs have as many; all others are small.
 - finish-time fairness ρ: from submission to end, over the same if the budget's jobs ran first in,
   first out on as many GPUs as it is entitled to and nothing else; of jobs that ended.
@@ -26,6 +27,7 @@ from .world import SimJob, State, World
 DAY_S = 24 * 3600
 QUANTILES = (50, 90, 99)
 CLASSES = ("debug", "small", "large")
+LIMITED = "debug_limited"  # debug jobs whose time limit says so
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,8 @@ def measure(world: World, jobs: Sequence[SimJob], policy: str, decisions: int) -
         waits={
             name: _waits([job for job in jobs if class_of(job, large) == name], setup.seconds)
             for name in CLASSES
-        },
+        }
+        | {LIMITED: _waits([job for job in jobs if _limited(job)], setup.seconds)},
         budgets=budgets,
     )
 
@@ -160,6 +163,10 @@ def class_of(job: SimJob, large: int) -> str:
     if job.debug:
         return "debug"
     return "large" if job.gpus >= large else "small"
+
+
+def _limited(job: SimJob) -> bool:
+    return job.debug and job.row.time_limit_s is not None
 
 
 def _waits(jobs: Sequence[SimJob], end: int) -> Waits:

@@ -13,6 +13,7 @@ class Decision:
     stops: list[tuple[SimJob, SimJob | None]] = field(default_factory=list)
     starts: list[tuple[SimJob, int]] = field(default_factory=list)
     again: bool = False  # ask once more at the same instant
+    soon: bool = False  # and once more when the cluster has done what was decided
     planned: bool = True  # something was worked out; False: it was plain that nothing would come
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from .measures import CLASSES, Outcome, Waits
+from .measures import CLASSES, LIMITED, Outcome, Waits
 
 HOUR_S = 3600
 Figure = Callable[[Outcome], str]
@@ -12,7 +12,7 @@ def comparison(outcomes: Sequence[Outcome]) -> list[str]:
     """A line for each figure, a column for each policy; then each budget under each policy."""
     rows = [("", *(outcome.policy for outcome in outcomes))]
     rows += [(name, *(figure(outcome) for outcome in outcomes)) for name, figure in FIGURES]
-    for kind in CLASSES:
+    for kind in (LIMITED, *CLASSES):
         rows.append(_of_class(kind, outcomes))
     lines = _aligned(rows)
     for outcome in outcomes:
@@ -64,7 +64,7 @@ FIGURES: tuple[tuple[str, Figure], ...] = (
 
 
 def _of_class(kind: str, outcomes: Sequence[Outcome]) -> tuple[str, ...]:
-    name = f"wait {kind}"
+    name = f"wait {kind.replace('_', ' ')}"
     if kind == "large":
         name += f" (>= {outcomes[0].large_gpus} GPUs)"
     return (f"{name} p50/p90/p99", *(waits(outcome.waits[kind]) for outcome in outcomes))

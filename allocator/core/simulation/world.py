@@ -70,6 +70,7 @@ class SimJob:
     stopped_by: list[tuple[int, str]] = field(default_factory=list)
     stopped_for: dict[int, int] = field(default_factory=dict)  # job's number: when last
     run: SimRun | None = None
+    ahead: bool = False  # its run took the place of its own budget's
 
     @property
     def submitted(self) -> int:
@@ -119,6 +120,7 @@ class World:
         self.running: dict[int, SimJob] = {}
         self.unfunded_waiting: dict[int, SimJob] = {}  # could be funded if there were credits
         self.preemptions = 0
+        self.exchanged: set[int] = set()  # jobs that have changed places with another
         self.ran: list[Ran] = []  # runs that are over, by their ends
 
     @property
@@ -198,6 +200,8 @@ class World:
         if by is not None:
             job.stopped_by.append((self.now, by.budget))
             job.stopped_for[by.number] = self.now
+            if job.number in by.stopped_for:
+                self.exchanged |= {job.number, by.number}
         ran = self._leave(job, preempted=True)
         if job.row.resumable:
             job.progress_s += ran
@@ -226,6 +230,13 @@ class World:
             if number in self.waiting
             and min(at, self.waiting[number].stopped_for.get(job.number, since)) > since
         )
+
+    def unchanged_until(self, job: SimJob) -> int:
+        """The last second of its run in which who may not stop it is as it is now."""
+        if job.number in self.exchanged:
+            return self.now  # whom it changed places with may come to wait at any time
+        ends = [at + self.setup.preempted_again_s for at, _ in job.stopped_by]
+        return min((end - 1 for end in ends if end > self.now), default=self.setup.seconds)
 
     def interruptible(self) -> int:
         """The mask of the GPUs of runs over their protection."""
