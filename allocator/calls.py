@@ -134,9 +134,19 @@ class Calls:
 
     def __init__(self) -> None:
         self._lines: dict[int, Line] = {}
+        self._seen: set[int] | None = None
 
     def to(self, cluster: Cluster) -> Line:
         return self._lines.setdefault(cluster.pk, Line(cluster))
+
+    def not_yet_ordered(self, starting: set[int]) -> set[int]:
+        """Which of the runs that are to start were decided since this cycle first asked.
+
+        What stood there at its beginning may have been ordered by a cycle that was killed.
+        """
+        new = set[int]() if self._seen is None else starting - self._seen
+        self._seen = starting | (self._seen or set())
+        return new
 
 
 def unplanned() -> set[str]:

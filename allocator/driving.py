@@ -10,12 +10,12 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
-from allocator import admission, alarms, closing, requests, timesteps
+from allocator import admission, alarms, clocks, closing, requests, timesteps
 from allocator.calls import Calls, Line, NoAnswer
 from clusters import services as clusters
 from clusters.connectors.base import Placement, Refusal, RunReport, StartOrder
@@ -28,7 +28,7 @@ from workloads.models import Holding, Job, Run, Service
 
 logger = logging.getLogger(__name__)
 
-CLOCKS_APART = timedelta(minutes=5)  # ours and a cluster's, at most
+STARTING = Run.State.STARTING
 OUTCOMES = {
     "completed": Run.EndReason.COMPLETED,
     "failed": Run.EndReason.FAILED,
@@ -59,13 +59,15 @@ def carry_out(*, at: datetime, calls: Calls | None = None) -> None:
     by_cluster: dict[int, list[Run]] = defaultdict(list)
     for run in _undone():
         by_cluster[run.pool.cluster_id].append(run)
+    starting = {run.pk for runs in by_cluster.values() for run in runs if run.state == STARTING}
+    new = calls.not_yet_ordered(starting)
     if not by_cluster:
         return
     for cluster in Cluster.objects.filter(pk__in=by_cluster):
         line, runs = calls.to(cluster), by_cluster[cluster.pk]
         _stop(line, [r for r in runs if r.state == Run.State.STOPPING], at)
         _resize(line, [r for r in runs if r.state == Run.State.RUNNING], at)
-        _start(line, [r for r in runs if r.state == Run.State.STARTING], at)
+        _start(line, [r for r in runs if r.state == STARTING], new, at)
         if not line.failed and not line.is_left_alone:
             alarms.clear(kind=_alarm(line), at=at)
 
@@ -90,12 +92,16 @@ def _observe(line: Line, at: datetime) -> int:
     known = [
         report
         for report in seen.runs
-        if (run := live.get(report.external_id)) and not _is_another(run, report)
+        if (run := live.get(report.external_id)) and not clocks.is_past(run, report)
     ]
+    looked = cluster.observed_until
     with transaction.atomic():
         closed = figures.closed_until() if seen.gpus else None
         clusters.record(cluster, seen, closed_until=closed)
-        ended = sum(_take_over(live[report.external_id], report, at) for report in known)
+        ended = sum(
+            _take_over(live[report.external_id], report, at, looked=looked) for report in known
+        )
+        clocks.clear(cluster=cluster, at=at)
     if alarms.is_open(kind=_alarm(line)):
         _note_that_it_answers(line, at)
     return ended
@@ -111,12 +117,13 @@ def _note_that_it_answers(line: Line, at: datetime) -> None:
 
 def _live() -> QuerySet[Run]:
     live = Run.objects.filter(state__in=Run.LIVE)
-    return live.select_related("job", "job__service", "pool", "job__budget").order_by("id")
+    there = ("job", "job__service", "pool__cluster", "job__budget")
+    return live.select_related(*there).order_by("id")
 
 
 def _undone() -> QuerySet[Run]:
     """Runs of which something was decided that their cluster has yet to confirm."""
-    decided = Q(state__in=(Run.State.STARTING, Run.State.STOPPING))
+    decided = Q(state__in=(STARTING, Run.State.STOPPING))
     changing = Q(state=Run.State.RUNNING, job__service__pending__isnull=False)
     return _live().filter(decided | changing)
 
@@ -127,15 +134,17 @@ def _stop(line: Line, runs: list[Run], at: datetime) -> None:
             _take_over(run, line.stop(run.external_id, at=at), at)
 
 
-def _start(line: Line, runs: list[Run], at: datetime) -> None:
+def _start(line: Line, runs: list[Run], new: set[int], at: datetime) -> None:
+    others = _others(line, [run for run in runs if run.pk in new], at)
     for run in _while_it_answers(line, runs):
         blocks = _blocks(run)
         if _held_by_others(run, blocks):
             logger.warning("Run %s waits: its GPUs are not free yet.", run.external_id)
             continue
         with _told(line, at):
-            answer = line.start(_order(run, blocks), at=at)
-            if not isinstance(answer, Refusal) and _is_another(run, answer):
+            known = others.get(run.external_id)
+            answer = known or line.start(_order(run, blocks), at=at)
+            if isinstance(answer, RunReport) and (known or clocks.is_past(run, answer)):
                 since = answer.started_at.date()
                 reason = f"it knows another run by the name {run.external_id}, of {since}"
                 answer = Refusal(external_id=run.external_id, reason=reason)
@@ -143,7 +152,22 @@ def _start(line: Line, runs: list[Run], at: datetime) -> None:
                 logger.warning("Run %s was refused: %s", run.external_id, answer.reason)
                 _end(run, Run.EndReason.REFUSED, at, now=at, why=answer.reason)
             else:
-                _take_over(run, answer, at)
+                _take_over(run, answer, at, looked=line.cluster.observed_until)
+
+
+def _others(line: Line, new: list[Run], at: datetime) -> dict[str, RunReport]:
+    """What a cluster knows by the names of runs that nobody has ordered yet: none of it is ours."""
+    if not new or line.is_left_alone:
+        return {}
+    runs = {run.external_id: run for run in new}
+    with _told(line, at):
+        seen = line.observe(since=at, at=at, live=set(runs))
+        return {
+            report.external_id: report
+            for report in seen.runs
+            if (run := runs.get(report.external_id)) and clocks.began_long_before(run, report)
+        }
+    return {}
 
 
 def _resize(line: Line, runs: list[Run], at: datetime) -> None:
@@ -229,18 +253,18 @@ def _order(run: Run, blocks: list[workloads.Block]) -> StartOrder:
     )
 
 
-def _is_another(run: Run, report: RunReport) -> bool:
-    """Whether a cluster tells of a run that it knew by this one's name long before.
+def _take_over(
+    run: Run, report: RunReport, at: datetime, *, looked: datetime | None = None
+) -> bool:
+    """Make a run say what the cluster says of it; True if it has ended.
 
-    Names come round again where ours start anew and the cluster's don't: after a restore, say.
-    What has yet to start has not run since before that was decided.
+    ``looked`` is when its cluster was asked last before, and had no such run.
     """
-    return run.started_at is None and report.started_at < run.decided_at - CLOCKS_APART
-
-
-def _take_over(run: Run, report: RunReport, at: datetime) -> bool:
-    """Make a run say what the cluster says of it; True if it has ended."""
-    if run.state == Run.State.STARTING:
+    if clocks.began_long_before(run, report):
+        logger.warning("Run %s began at %s, says its cluster.", run.external_id, report.started_at)
+        clocks.tell(run, report, cluster=run.pool.cluster, at=at)
+    report = clocks.on_ours(run, report, looked=looked, at=at)
+    if run.state == STARTING:
         _confirm(run, report.started_at)
     if report.ended_at is None:
         return False
