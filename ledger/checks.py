@@ -8,7 +8,7 @@ from collections import defaultdict
 from datetime import datetime
 from itertools import pairwise
 
-from django.db.models import Sum
+from django.db.models import Q, Sum
 
 from budgets.models import Budget, Period
 from ledger import closing_statements
@@ -39,6 +39,7 @@ def entry_problems(*, start: datetime, end: datetime) -> list[EntryProblem]:
     start, end = span(start, end)
     return [
         *_gaps_between_timesteps(),
+        *_unreadable_charges(),
         *charge_problems(start, end),
         *hold_problems(),
         *transfer_problems(),
@@ -48,6 +49,17 @@ def entry_problems(*, start: datetime, end: datetime) -> list[EntryProblem]:
         *(EntryProblem("sum", str(wrong)) for wrong in wrong_sums()),
         *(EntryProblem("statement", wrong) for wrong in closing_statements.problems()),
     ]
+
+
+def _unreadable_charges() -> Problems:
+    """A charge that no figure can place: it says no pool, or no timestep."""
+    nowhere = Entry.objects.filter(Q(pool=None) | Q(timestep=None), kind=Kind.CHARGE)
+    for entry in nowhere.select_related("budget").order_by("pk").iterator(CHUNK):
+        missing = "pool" if entry.pool_id is None else "timestep"
+        yield EntryProblem(
+            "charge", f"{entry.key}: {entry.gpu_seconds} GPU-seconds of {entry.budget.path} "
+            f"from {iso(entry.at)} on have no {missing}",
+        )  # fmt: skip
 
 
 def _gaps_between_timesteps() -> Problems:

@@ -156,6 +156,7 @@ def _load(start: datetime, end: datetime) -> _Books:
 
 def _add_charges(books: _Books, start: datetime, end: datetime) -> None:
     charges = Entry.objects.filter(kind=Entry.Kind.CHARGE, timestep__gte=start, timestep__lt=end)
+    charges = charges.exclude(pool=None)  # of no place: `ledger.checks` names it
     rows = (
         charges.order_by()
         .values_list("pool_id", "timestep")

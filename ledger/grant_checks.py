@@ -17,7 +17,7 @@ from ledger.models import Entry
 from ledger.periods import before
 from ledger.problems import EntryProblem, Kind, Problems
 from ledger.running import Uncharged
-from ledger.share_changes import last_move, unlike_shares
+from ledger.share_changes import last_move, unlike_shares, unreadable_keys
 
 STARTED = (Period.Status.ACTIVE, Period.Status.CLOSED)
 
@@ -33,6 +33,10 @@ def grant_problems() -> Problems:
 
 def granted_unlike_shares(period: Period, paths: dict[int, str]) -> Problems:
     """A period's start granted what shares were worth, and each change of them what it is worth."""
+    for at, budget_id, key in unreadable_keys(period):
+        yield EntryProblem(
+            "grant", f"{paths[budget_id]}, {period.name}, at {iso(at)}: {key} can't be read"
+        )
     for at, budget_id, due, granted in unlike_shares(period):
         yield EntryProblem(
             "grant",

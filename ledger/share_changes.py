@@ -127,9 +127,10 @@ def waiting(*, period: Period, until: datetime) -> list[ChangeSet]:
     first = Q(effective_at=period.starts_at, decided_at__gte=period.starts_at)
     inside = Q(effective_at__gt=period.starts_at, effective_at__lte=until)
     marks = Entry.objects.filter(kind=Kind.GRANT, key__startswith=CHANGES, at__gte=period.starts_at)
-    done = {int(key.split(":")[2]) for key in marks.values_list("key", flat=True)}
+    # What is no number is no set's, and ``unreadable_keys`` tells of it.
+    done = {key.split(":")[2] for key in marks.values_list("key", flat=True)}
     sets = approved.filter(first | inside).order_by("effective_at", "pk")
-    return [one for one in sets if one.pk not in done and _counts_in(period, one, until)]
+    return [one for one in sets if str(one.pk) not in done and _counts_in(period, one, until)]
 
 
 def _counts_in(period: Period, change_set: ChangeSet, now: datetime) -> bool:
@@ -198,7 +199,21 @@ def last_move(period: Period) -> datetime | None:
 def _kept_by(key: str) -> int:
     """Return what a mark says that a budget keeps; 0 for other keys."""
     *_, what, number = key.split(":")
-    return int(number) if what == KEPT else 0
+    return int(number) if what == KEPT and _is_number(number) else 0
+
+
+def unreadable_keys(period: Period) -> Iterator[tuple[datetime, int, str]]:
+    """Yield marks and grants of change sets whose key can't be read: instant, budget id, key."""
+    sets = set(map(str, ChangeSet.objects.values_list("pk", flat=True)))
+    rows = Entry.objects.filter(period=period, kind=Kind.GRANT, key__startswith=CHANGES)
+    for at, budget_id, key in rows.order_by("pk").values_list("at", "budget_id", "key"):
+        *_, what, number = key.split(":")
+        if key.split(":")[2] not in sets or (what == KEPT and not _is_number(number)):
+            yield at, budget_id, key
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.removeprefix("-").isdigit()
 
 
 def _start_of(period: Period) -> QuerySet[Entry]:

@@ -9,7 +9,7 @@ from django.db.models import Q
 
 from budgets.models import Budget
 from ledger.grants import TRANSFERS, WAY, way_between
-from ledger.instants import iso, to_seconds
+from ledger.instants import LedgerError, iso, to_seconds
 from ledger.kept import CHANGES
 from ledger.membership import Membership
 from ledger.models import Entry
@@ -73,8 +73,12 @@ class _Books:
         marks = Entry.objects.filter(kind=Kind.GRANT, key__startswith=WAY).order_by("pk")
         ends = {}
         for key, at in marks.values_list("key", "at"):
-            name, source, target = key.removeprefix(WAY).rsplit(":", 2)
-            ends[f"{TRANSFERS}{name}"] = self.budgets[int(source)], self.budgets[int(target)]
+            name, *both = key.removeprefix(WAY).rsplit(":", 2)
+            if len(both) != 2 or not all(self._is_budget(one) for one in both):
+                yield EntryProblem("transfer", f"{key}, {iso(at)}: names no two budgets")
+                continue
+            source, target = (self.budgets[int(one)] for one in both)
+            ends[f"{TRANSFERS}{name}"] = source, target
             self.decisions.setdefault(f"{TRANSFERS}{name}", _Decision(at))
         for decision, mine in self.decisions.items():
             if not decision.startswith(TRANSFERS):
@@ -91,7 +95,11 @@ class _Books:
         if not mine.amounts:
             yield EntryProblem("transfer", f"{decision}, {iso(mine.at)}, {where}: no half is there")
             return
-        right = way_between(self.tree, source, target, mine.amount, at=to_seconds(mine.at))
+        try:
+            right = way_between(self.tree, source, target, mine.amount, at=to_seconds(mine.at))
+        except LedgerError as error:
+            yield self._problem(decision, mine, f"{where}: {error}")
+            return
         if mine.amounts != right and not (_moved_at(mine.at) and mine.is_even):
             yield self._problem(decision, mine, where, right)
 
@@ -119,7 +127,11 @@ class _Books:
         for decision, mine in self.decisions.items():
             if not decision.startswith(MOVE):
                 continue
-            mover = self.budgets[int(decision.rpartition(":")[2])]
+            whose = decision.rpartition(":")[2]
+            if not self._is_budget(whose):
+                yield self._problem(decision, mine, f"{whose!r} is no budget that could move")
+                continue
+            mover = self.budgets[int(whose)]
             ways = self._moved(mover.pk, mine)
             words = f"what {mover.path} took along"
             if ways is None:
@@ -127,6 +139,10 @@ class _Books:
                     yield self._problem(decision, mine, words)
             elif mine.amounts != ways:
                 yield self._problem(decision, mine, words, ways)
+
+    def _is_budget(self, text: str) -> bool:
+        """Whether it is the id of a budget, as keys of entries have it."""
+        return text.isascii() and text.isdigit() and int(text) in self.budgets
 
     def _moved(self, budget_id: int, mine: _Decision) -> Amounts | None:
         if len(_moved_at(mine.at)) > 1:
