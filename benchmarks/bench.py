@@ -1,4 +1,4 @@
-"""The allocator's bench: seven families, growing fleets, fair share, a rolling week, a picture.
+"""The allocator's bench: seven families, fleets, fair share, a week, simulated months, a picture.
 
 Without a command it does all but the last. Scenarios come from ../shared/scenarios where that is at
 hand (reconstructions of the published families), else from this package's own seeded generator.
@@ -14,7 +14,7 @@ from typing import Any
 
 from allocator.core.problem import ProblemError
 
-from . import fairshare, families, families_report, rolling, scale
+from . import fairshare, families, families_report, months, rolling, scale
 from .chart import draw
 from .judging import judge_at_hand
 from .measuring import machine
@@ -79,12 +79,21 @@ def bench_rolling(options: argparse.Namespace) -> Part:
     return rolling.tables(found), rolling.floors(found), rolling.to_json(found)
 
 
+def bench_months(options: argparse.Namespace) -> Part:
+    rows: list[months.Played] = []
+    for case in months.cases(options.month_days):
+        _progress(f"months: {case.name}")
+        rows += months.measure_all([case], options.month_days)
+    return months.tables(rows), months.floors(rows), months.to_json(rows)
+
+
 COMMANDS = {
-    "all": "families, scale, fairshare and rolling, one after another (the default)",
+    "all": "all that follow but plot, one after another (the default)",
     "families": "the seven families: every planner on every scenario",
     "scale": "plan time and memory on fleets of 64 to 4,096 GPUs",
     "fairshare": "fair share of trees of up to 10,000 budgets",
     "rolling": "a week, re-planned every half hour",
+    "months": "four weeks of 448 GPUs on the simulator's clock, beside a priority queue",
     "plot": "the families' picture, from a file that --json wrote",
 }
 PARTS: dict[str, Callable[[argparse.Namespace], Part]] = {
@@ -92,6 +101,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], Part]] = {
     "scale": bench_scale,
     "fairshare": bench_fairshare,
     "rolling": bench_rolling,
+    "months": bench_months,
 }
 
 
@@ -204,6 +214,7 @@ def _measuring(command: argparse.ArgumentParser) -> None:
     add("--workers", type=_count, default=2, help="full mode's")
     add("--weeks", type=_count, default=3, help="rolling: mean of so many weeks")
     add("--days", type=_count, default=7, help="rolling: days in a week")
+    add("--month-days", type=_count, default=28, help="months: days in a month")
 
 
 def _count(value: str) -> int:

@@ -3,6 +3,9 @@
 from datetime import timedelta
 
 import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
 
 from allocator import snapshot
 from clusters.models import Node
@@ -32,6 +35,15 @@ def decisions() -> list[dict]:
     return [event.data | {"victim": event.job.name} for event in events]
 
 
+def story(name: str) -> str:
+    """The job's page, as an administrator reads it."""
+    client = Client()
+    client.force_login(User.objects.create_superuser(f"reader-{name}"))
+    answer = client.get(reverse("job", args=[Job.objects.get(name=name).pk]))
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
 class TestADebugJob:
     @pytest.fixture
     def full(self, place: Institute) -> Institute:
@@ -47,6 +59,7 @@ class TestADebugJob:
         (stop,) = decisions()
         assert (stop["victim"], stop["cause"], stop["by_name"]) == ("long", "debug", "probe")
         assert "victim_share" not in stop
+        assert "A debug job of its own budget took its place" in story("long")
 
     def test_gives_the_block_back_and_nothing_is_lost(self, full):
         full.play(T0, T0 + 8 * HOUR, [probe(full)])
@@ -108,6 +121,7 @@ class TestScatteredGpus:
         assert Job.objects.get(name="wide").runs.get().started_at == LATE
         (stop,) = decisions()
         assert (stop["cause"], stop["by_name"]) == ("moved", "wide")
+        assert "It was moved, to make one block of scattered free GPUs" in story(stop["victim"])
         assert "victim_share" not in stop
         first, second = Job.objects.get(name=stop["victim"]).runs.order_by("number")
         assert second.started_at - first.ended_at == timedelta(seconds=1)
