@@ -12,7 +12,7 @@ import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.db.models import ProtectedError, Sum
 
-from allocator import cycle, driving, keeping
+from allocator import cycle, keeping
 from allocator.models import Alarm
 from budgets.models import Period
 from clusters.models import SimulatedFault
@@ -59,7 +59,7 @@ class TestRow17Balance:
         job = place.submit(place.petrel, minimum_runtime_s=3600, lasts=360)
         place.cycle(T0)
         with monkeypatch.context() as broken:
-            broken.setattr(driving.ledger, "release_rest", _fails)
+            broken.setattr("allocator.driving.ledger.release_rest", _fails)
             with pytest.raises(DatabaseError, match="the disk is full"):
                 cycle.run(at=T0 + 6 * MINUTE, trigger="test")
         assert job.runs.get().state == Run.State.RUNNING

@@ -76,7 +76,7 @@ def fill(place: Institute, dice: random.Random) -> None:
     for node in place.nodes:
         for start in (T0 + number * TIMESTEP for number in range(3)):
             if (leaf := dice.choice((None, *leaves))) is not None:
-                over = {"ended_at": start + TIMESTEP}
+                over: dict[str, Any] = {"ended_at": start + TIMESTEP}
                 past = job_of(leaf, 8, state="completed", **over)
                 make.make_run(past, {node: 0xFF}, started_at=start, **over)
         for mask in dice.choice(((0xFF,), (0xF, 0xF0), (0xF,))):

@@ -132,7 +132,7 @@ class TestRow1Shares:
     def test_shares_are_whole_numbers_and_nothing_is_without_limit(self, api: APIClient) -> None:
         assert isinstance(Share._meta.get_field("thousandths"), models.PositiveIntegerField)
         for share in (-1, 0.1, "unlimited", None, True, 100_001):
-            assert edit(api, THIRDS | {"a": share}).status_code == 400, share  # type: ignore[dict-item]
+            assert edit(api, THIRDS | {"a": share}).status_code == 400, share  # type: ignore[arg-type]
             assert create(api, share, c=0).status_code == 400, share  # type: ignore[arg-type]
 
 
@@ -171,9 +171,13 @@ class TestRow2Spendable:
 
     def test_a_refusal_names_the_row_that_binds(self) -> None:
         place = make_institute(credits={PETREL: 90, "orlo/vision/tern": 50})
-        spent = {"author": place.user, "note": "x", "now": T0}
+        spent: dict[str, Any] = {"author": place.user, "note": "x", "now": T0}
         services.adjust(budget=place.auk, amount_mgpus=70 * CREDIT, key="auk", **spent)
-        ways = {"source": place.petrel, "target": place.tern, "amount_mgpus": 40 * CREDIT}
+        ways: dict[str, Any] = {
+            "source": place.petrel,
+            "target": place.tern,
+            "amount_mgpus": 40 * CREDIT,
+        }
         with pytest.raises(LedgerError, match=r"^orlo/science has 20\.00 credits .*, not 40\.00"):
             services.transfer(**ways, key="t", **spent)
 

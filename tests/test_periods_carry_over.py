@@ -206,7 +206,7 @@ def test_what_the_start_carried_to_where_a_budget_moves_is_not_taken_along_again
         "two", starts_at=BORDER, ends_at=T1, status="approved", capacity={make_pool(): 360_000},
         carry_over_cap=25_000,
     )  # fmt: skip
-    there = {"share": 0, "author": user, "reason": "x", "now": BORDER}
+    there: dict[str, Any] = {"share": 0, "author": user, "reason": "x", "now": BORDER}
     steering.move_budget(budget=petrel, to=beside, **there)
     services.start_period(period=two, at=BORDER + HOUR if then == "late" else BORDER)
     if then == "shares":

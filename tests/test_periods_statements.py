@@ -268,7 +268,12 @@ def test_a_key_of_ones_own_never_reads_as_if_it_named_a_closed_period(
     tree: dict[str, Budget], closed: tuple[Period, Period]
 ) -> None:
     """Whatever is told beside a statement was written of that period, whatever keys people give."""
-    mine = {"budget": tree[AUK], "amount_mgpus": 1, "author": make_user(), "now": BORDER}
+    mine: dict[str, Any] = {
+        "budget": tree[AUK],
+        "amount_mgpus": 1,
+        "author": make_user(),
+        "now": BORDER,
+    }
     for tail in ("x", "of:1:x"):
         with pytest.raises(services.LedgerError, match="reads as if it named a closed period"):
             services.adjust(**mine, note="x", key=f"of:{closed[0].pk}:{tail}")

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from datetime import timedelta
 from random import Random
+from typing import Any
 
 import pytest
 from django.db import DatabaseError, connection, transaction
@@ -112,7 +113,9 @@ def test_what_ran_is_what_each_second_of_each_holding_cost(
     monkeypatch.setattr(running, "MOST", most)
     a_world(Random(seed))
     right, left = by_second(), holds()
-    tree, period = Membership.load(), Entry.objects.first().period if left else make_period()
+    first = Entry.objects.first()
+    tree = Membership.load()
+    period = first.period if left and first is not None else make_period()
     uncharged = Uncharged(since=T0, until=UNTIL, tree=tree)
     spans = list(zip(uncharged.starts, [*uncharged.starts[1:], at(MINUTES)], strict=True))
     assert at(MOVED) in uncharged.starts
@@ -142,7 +145,7 @@ def test_what_is_closed_is_left_out_and_attempts_are_of_the_jobs_asked_for() -> 
     (mine,) = uncharged.by_attempt(period, jobs=jobs)
     assert mine == (Attempt(runs[0].job_id, 1), petrel.pk, 0, (2 * TIMESTEP.seconds * 1000,))
     found = figures.accounts(period=period, at=since + TIMESTEP, jobs=jobs)
-    assert list(found.running) == [mine.attempt]
+    assert list(found.running) == [mine[0]]
     assert Uncharged(since=T0, until=since).by_budget() == []
 
 
@@ -150,7 +153,7 @@ def test_usage_takes_what_runs_from_what_is_read_where_it_is_the_same_time() -> 
     a_world(Random(5))
     books = Uncharged(since=T0, until=UNTIL, tree=Membership.load())
     books.by_budget(make_period("next", starts_at=T1, ends_at=T1 + TIMESTEP))
-    week = {"start": T0, "end": UNTIL, "now": UNTIL}
+    week: dict[str, Any] = {"start": T0, "end": UNTIL, "now": UNTIL}
     right = usage_window(**week)
     assert any(right.values())
     assert usage_window(**week, uncharged=books) == right
