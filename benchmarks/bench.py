@@ -14,7 +14,7 @@ from typing import Any
 
 from allocator.core.problem import ProblemError
 
-from . import fairshare, families, families_report, months, rolling, scale
+from . import fairshare, families, families_report, gaming, months, rolling, scale
 from .chart import draw
 from .judging import judge_at_hand
 from .measuring import machine
@@ -87,6 +87,14 @@ def bench_months(options: argparse.Namespace) -> Part:
     return months.tables(rows), months.floors(rows), months.to_json(rows)
 
 
+def bench_gaming(options: argparse.Namespace) -> Part:
+    rows: list[gaming.Week] = []
+    for trick in gaming.TRICKS:
+        _progress(f"gaming: {trick}")
+        rows += gaming.measure_all(options.seeds, [trick])
+    return gaming.tables(rows), gaming.floors(rows), gaming.to_json(rows)
+
+
 COMMANDS = {
     "all": "all that follow but plot, one after another (the default)",
     "families": "the seven families: every planner on every scenario",
@@ -94,6 +102,7 @@ COMMANDS = {
     "fairshare": "fair share of trees of up to 10,000 budgets",
     "rolling": "a week, re-planned every half hour",
     "months": "four weeks of 448 GPUs on the simulator's clock, beside a priority queue",
+    "gaming": "twin teams, of which one parks, inflates, splits, floods",
     "plot": "the families' picture, from a file that --json wrote",
 }
 PARTS: dict[str, Callable[[argparse.Namespace], Part]] = {
@@ -102,6 +111,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], Part]] = {
     "fairshare": bench_fairshare,
     "rolling": bench_rolling,
     "months": bench_months,
+    "gaming": bench_gaming,
 }
 
 
@@ -205,7 +215,7 @@ def _measuring(command: argparse.ArgumentParser) -> None:
     add("--strict", action="store_true", help="fail if a figure asked for is missed")
     add("--scenarios", type=_directory_of, metavar="DIR", help="files to plan")
     add("--own", action="store_true", help="the bench's own scenarios")
-    add("--seeds", type=_count, default=6, help="own scenarios per family")
+    add("--seeds", type=_count, default=6, help="own scenarios per family; gaming: weeks")
     add("--family", action="append", choices=tuple(FAMILIES), help="only this one")
     add("--bounds", type=_numbers, default={}, metavar="FILE", help="JSON {scenario: bound}")
     add("--best", type=_numbers, default={}, metavar="FILE", help="JSON {scenario: best value}")
