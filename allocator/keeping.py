@@ -8,8 +8,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection
+from django.db.models import Min
 
 from allocator import alarms, requests
+from allocator.models import Alarm
 from budgets.one_by_one import Tries
 from budgets.requests import expire_due
 from ledger import reports
@@ -80,8 +82,14 @@ def _lasting(at: datetime) -> list[str]:
 
 
 def _differences(at: datetime) -> list[str]:
-    span = {"start": at - LOOK_BACK, "end": at}
+    span = {"start": _since(at), "end": at}
     return [*map(str, reports.differences(**span)), *map(str, reports.entry_problems(**span))]
+
+
+def _since(at: datetime) -> datetime:
+    """A week ago; while an alarm is open, as far back as it looked, so that time mends nothing."""
+    raised = Alarm.objects.filter(kind=BOOKS, cleared_at=None).aggregate(first=Min("raised_at"))
+    return min(at, raised["first"] or at) - LOOK_BACK
 
 
 def _each(kind: str, at: datetime, *acts: tuple[str, Callable[[], Any]]) -> list[Any]:

@@ -177,6 +177,7 @@ class TestRow21Conservation:
         assert keeping.keep_books(at=T0 + HOUR) > 0
         (alarm,) = Alarm.objects.filter(kind="books", cleared_at=None)
         assert alarm.text.startswith("h100 2026-10-01T00:00:00Z: inventory is 28800 GPU-seconds")
+        assert keeping.keep_books(at=T0 + 30 * 24 * HOUR) > 0, "time alone mends nothing"
 
 
 class TestRow23Corrections:
