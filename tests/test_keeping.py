@@ -204,7 +204,7 @@ def test_books_that_cannot_even_be_read_are_an_alarm_too(monkeypatch: pytest.Mon
     def unreadable(**_: Any) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(keeping.reports, "differences", unreadable)
+    monkeypatch.setattr("allocator.keeping.reports.differences", unreadable)
     for days in (0, 1):
         assert keeping.keep_books(at=END + days * DAY) == 1
     assert alarm("books") == "The books can't be proven (AssertionError): the log says why."
