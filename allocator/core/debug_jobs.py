@@ -46,11 +46,9 @@ class _Ahead:
         self.planned = {a.job: a for a in construction.placed.assignments}
         self.busy = Busy(construction.layout, construction.grid.taken.rows)
         self.started: set[str] = set()
-        self.movable = {
-            item.name: item
-            for item in construction.items
-            if item.name not in construction.fixed and item.name not in self._debug()
-        }
+        debug = {job.name for job in self.problem.waiting.jobs if job.debug}
+        stays = debug | construction.fixed
+        self.movable = {item.name: item for item in construction.items if item.name not in stays}
 
     def run(self) -> set[str]:
         ahead, all_now = self._ahead()
@@ -69,9 +67,6 @@ class _Ahead:
             self.construction.placed.assignments = list(self.planned.values())
             self.construction.grid.taken.replace(self.busy.rows)
         return self.started
-
-    def _debug(self) -> set[str]:
-        return {job.name for job in self.problem.waiting.jobs if job.debug}
 
     def _ahead(self) -> tuple[dict[int, int], dict[int, int]]:
         """Per leaf: GPUs that its debug jobs hold in the place of its runs; that they hold now."""

@@ -109,9 +109,7 @@ def page(
     tops = [line for line in budgets if line.parent_row is None]
     top = tops[0] if len(tops) == 1 else None
     programs = [line for line in budgets if top and line.parent_row == top.budget.pk]
-    parents = [line.budget.pk for line in budgets if line.has_children]
-    kept = _reserve_of(lines, top)
-    ahead = [line for line in programs or tops if line.burn and line.burn.is_high]
+    kept, ahead = _reserve_of(lines, top), [one for one in programs or tops if _is_high(one)]
     return Page(
         lines=_sorted(_kept(lines, filters[show], words), sort),
         counts={name: sum(map(fits, budgets)) for name, fits in filters.items()},
@@ -128,9 +126,17 @@ def page(
         ahead_one=len(ahead) == 1,
         judged=any(line.burn and line.burn.judged for line in tops),
         tiles=painting.tiles(lines, elapsed),
-        changes=changes.history(parents, limit=LAST_CHANGES),
+        changes=changes.history(_parents(budgets), limit=LAST_CHANGES),
         editable=next((one.budget for one in budgets if _may_edit(held, one)), None),
     )
+
+
+def _is_high(line: Line) -> bool:
+    return line.burn is not None and line.burn.is_high
+
+
+def _parents(lines: list[Line]) -> list[int]:
+    return [line.budget.pk for line in lines if line.has_children]
 
 
 def children(
