@@ -7,6 +7,7 @@ line, -1 for unknown, comments behind a semicolon.
 """
 
 import csv
+import io
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,7 @@ from .validate import ProblemError
 from .weights import RAW_URGENCY
 
 REQUIRED = ("job_id", "submit_time_s", "gpus", "duration_s", "group")
+OPTIONAL = ("kind", "min_runtime_s", "resumable", "urgency", "time_limit_s", "parked")
 KINDS = tuple(str(kind) for kind in Kind if kind != Kind.REALTIME)
 URGENCIES = tuple(RAW_URGENCY)
 DAY_S = 24 * 3600
@@ -94,6 +96,24 @@ def read_csv(lines: Iterable[str], name: str) -> Trace:
         raise ProblemError(
             f"{name}, line {reader.line_num}: can't be read ({error}): give one job a line."
         ) from None
+
+
+def write_csv(trace: Trace) -> Iterator[str]:
+    """A trace as CSV, line by line; `read_csv` gives the same jobs again, but for their users."""
+    yield ",".join((*REQUIRED, *OPTIONAL)) + "\n"
+    line = io.StringIO()
+    writer = csv.writer(line, lineterminator="\n")
+    for job in trace.jobs:
+        line.seek(0)
+        line.truncate()
+        writer.writerow(
+            (
+                *(job.job_id, job.submit_time_s, job.gpus, job.duration_s, job.group, job.kind),
+                *(job.min_runtime_s, str(job.resumable).lower(), job.urgency),
+                *(job.time_limit_s, job.parked_s),
+            )
+        )
+        yield line.getvalue()
 
 
 def read_swf(lines: Iterable[str], name: str) -> Trace:

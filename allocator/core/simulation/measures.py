@@ -54,6 +54,7 @@ class BudgetOutcome:
     owed_gpu_seconds: int
     delivered_gpu_seconds: int
     delivered_by_window_gpu_seconds: int
+    waits: Waits
 
 
 @dataclass(frozen=True)
@@ -170,17 +171,21 @@ def _limited(job: SimJob) -> bool:
 
 
 def _waits(jobs: Sequence[SimJob], end: int) -> Waits:
-    waits = sorted(
-        (end if job.first_start is None else job.first_start) - job.submitted for job in jobs
-    )
-    unstarted = sum(job.first_start is None for job in jobs)
+    return waits_of([(job.submitted, job.first_start) for job in jobs], end)
+
+
+def waits_of(starts: Sequence[tuple[int, int | None]], end: int) -> Waits:
+    """Waits of jobs that were submitted and started at some seconds; None: not before the end."""
+    waits = sorted((end if began is None else began) - submitted for submitted, began in starts)
+    unstarted = sum(began is None for _, began in starts)
     p50, p90, p99 = (int(_quantile(waits, q)) if waits else 0 for q in QUANTILES)
-    return Waits(len(jobs), unstarted, p50, p90, p99)
+    return Waits(len(starts), unstarted, p50, p90, p99)
 
 
 def _budgets(world: World, jobs: Sequence[SimJob]) -> Iterable[BudgetOutcome]:
     tree, meters, setup = world.budgets, world.meters, world.setup
     sums = {n: [0, 0, 0] for n in range(len(tree.nodes))}
+    below: dict[int, list[SimJob]] = {n: [] for n in sums}
     for leaf, level in meters.levels.items():
         for n in tree.above[leaf]:
             sums[n][0] += level.funded_s
@@ -188,6 +193,7 @@ def _budgets(world: World, jobs: Sequence[SimJob]) -> Iterable[BudgetOutcome]:
     for job in jobs:
         for n in tree.above[job.leaf]:
             sums[n][2] += job.gpus * job.work_s
+            below[n].append(job)
     for n, node in enumerate(tree.nodes):
         funded, unfunded, asked = sums[n]
         yield BudgetOutcome(
@@ -200,6 +206,7 @@ def _budgets(world: World, jobs: Sequence[SimJob]) -> Iterable[BudgetOutcome]:
             owed_gpu_seconds=meters.due[n].owed,
             delivered_gpu_seconds=meters.due[n].delivered,
             delivered_by_window_gpu_seconds=meters.due[n].delivered_by_window,
+            waits=_waits(below[n], setup.seconds),
         )
 
 

@@ -32,16 +32,22 @@ class SimRun:
     protected_until: int
     funded: bool
     paid_until: int
+    unfunded_from: int | None = None  # since when it is free; None: never
 
 
 class Ran(NamedTuple):
-    """A run that is over: of which job, on GPUs from which on, from when to when."""
+    """A run that is over: of which job, on GPUs from which on, from when to when.
+
+    It was protected up to an instant, and unfunded from one on (None: never).
+    """
 
     job: int
     first: int
     since: int
     until: int
     preempted: bool
+    protected_until: int
+    unfunded_from: int | None
 
 
 @dataclass(slots=True, eq=False)
@@ -155,7 +161,8 @@ class World:
         meters.waiting_gpus -= job.gpus
         self.fleet.take(first, job.gpus)
         protected = now + job.minimum_s if job.funded else now
-        job.run = SimRun(first, now, now + job.left_s, protected, job.funded, protected)
+        free_from = None if job.funded else now
+        job.run = SimRun(first, now, now + job.left_s, protected, job.funded, protected, free_from)
         job.state = State.RUNNING
         job.attempts += 1
         if job.first_start is None:
@@ -191,6 +198,7 @@ class World:
         level.funded -= job.gpus
         level.unfunded += job.gpus
         run.funded = job.funded = False
+        run.unfunded_from = self.now
         run.protected_until = min(run.protected_until, self.now)
 
     def preempt(self, job: SimJob, by: SimJob | None) -> None:
@@ -248,6 +256,15 @@ class World:
                 found |= block(run.first, job.gpus)
         return found
 
+    def runs(self) -> list[Ran]:
+        """All runs so far, by their starts; those that go on end now, without being stopped."""
+        live = (
+            _over(job, job.run, self.now, preempted=False)
+            for job in self.running.values()
+            if job.run is not None
+        )
+        return sorted((*self.ran, *live), key=lambda ran: (ran.since, ran.first, ran.job))
+
     def _fund(self, job: SimJob) -> bool:
         """Set its minimum runtime aside. One of 0 is unfunded by choice."""
         job.funded = bool(job.minimum_s) and self.funds.set_aside(
@@ -278,7 +295,14 @@ class World:
             level.unfunded -= job.gpus
         self.meters.held_gpus -= job.gpus
         self.fleet.give_back(run.first, job.gpus)
-        self.ran.append(Ran(job.number, run.first, run.since, self.now, preempted))
+        self.ran.append(_over(job, run, self.now, preempted=preempted))
         del self.running[job.number]
         job.run, job.funded = None, False
         return self.now - run.since
+
+
+def _over(job: SimJob, run: SimRun, until: int, *, preempted: bool) -> Ran:
+    return Ran(
+        *(job.number, run.first, run.since, until, preempted),
+        *(min(run.protected_until, until), run.unfunded_from),
+    )

@@ -1,4 +1,4 @@
-"""`manage.py simulate TRACE.csv`: play a trace under one policy or several, with no database."""
+"""`manage.py simulate TRACE.csv`: play a trace, or the own history, under one policy or several."""
 
 import contextlib
 import json
@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 
 from allocator.core.fairshare import read_tree
@@ -18,29 +17,39 @@ from allocator.core.simulate import POLICIES, simulate
 from allocator.core.simulation.measures import Outcome
 from allocator.core.simulation.setup import Setup, equal_tree, nodes_of, tree_of
 from allocator.core.simulation.tables import comparison
-from allocator.core.traces import DAY_S, Trace, read_csv, read_swf
+from allocator.core.traces import DAY_S, Trace, read_csv, read_swf, write_csv
 from allocator.core.validate import ProblemError
+from allocator.simulating.setups import setup_of
 from config.commands import OneLineCommand
 
 from ._files import output, refusing, source
+from ._history import OwnHistory
 from ._warm import warm_up
 
 MADE = "made"  # as a trace's name: the one that comes with the project
+HISTORY = "history"
+OF_TRACES = ("trace", "days", "start_day", "debug_jobs", "skip_bad_rows")  # not of a history
 SHOWN = 20  # bad rows that are named
 EXAMPLE = """example:
   python manage.py simulate jobs.csv --nodes 56x8 --days 3 --policy fairshare --policy fifo
   python manage.py simulate made --nodes 56x8 --days 7 --debug-jobs 60 --json out.json
+  python manage.py simulate --history 2026-11-01 2026-11-15 --policy fairshare --policy priority
 
 The trace is a CSV file with job_id, submit_time_s, gpus, duration_s and group, and if it has them
 kind, min_runtime_s, resumable, urgency, time_limit_s and parked; a file in the Standard Workload
 Format (NAME.swf); or the word made, for a trace made from --seed. The tree file is that of the
-fairshare command: its leaves are the trace's groups. Figures are explained in docs/simulator.md.
+fairshare command: its leaves are the trace's groups. With --history the jobs are those that waited
+or ran in [FROM, TO) as the database has them, on the fleet and under the shares of today unless
+--nodes and --tree say otherwise. Figures are explained in docs/simulator.md.
 
 exit status: 0 done, 2 bad input (nothing is simulated or written)"""
 
 
 class Command(OneLineCommand):
-    help = "Simulate a trace of jobs under scheduling policies, side by side. Needs no database."
+    help = (
+        "Simulate a trace of jobs, or the own history, under scheduling policies, side by side. "
+        "Only --history needs the database."
+    )
     requires_system_checks = ()
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
@@ -49,8 +58,14 @@ class Command(OneLineCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         add = parser.add_argument
-        add("trace", metavar="TRACE.csv", help="the jobs, or the word made")
-        add("--nodes", required=True, help="NODESxGPUS, as in 56x8")
+        add("trace", nargs="?", metavar="TRACE.csv", help="the jobs, or the word made")
+        add(
+            "--history",
+            nargs=2,
+            metavar=("FROM", "TO"),
+            help="the own jobs of [FROM, TO) instead: days, or instants with Z",
+        )
+        add("--nodes", help="NODESxGPUS, as in 56x8 (of a history: its fleet)")
         add("--tree", metavar="TREE.json", help="the budgets' shares (default: equal by group)")
         add("--policy", action="append", choices=POLICIES, help="may be repeated (fairshare)")
         add("--days", type=int, metavar="N", help="how many to simulate (default: to the last job)")
@@ -62,13 +77,17 @@ class Command(OneLineCommand):
         add("--debug-jobs", type=int, default=0, metavar="N", help="so many a day mixed in (0)")
         add("--skip-bad-rows", action="store_true", help="leave out rows that can't be read")
         add("--json", metavar="OUT", help="write all figures to this file")
+        add("--write-trace", metavar="OUT", help="write the jobs as a trace to this file")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        name, out = options["trace"], options["json"]
+        name, out = options["trace"] or HISTORY, options["json"]
+        check_choice(options)
         with refusing(name):
             check_numbers(options)
-            trace = self._trace(options)
+            self.past = OwnHistory.of(options, self.stderr.write) if options["history"] else None
+            trace = self.past.trace if self.past else self._trace(options)
             setup = self._setup(options, trace)
+        self._write_trace(options["write_trace"], trace, besides=name)
         with contextlib.ExitStack() as stack:
             file = None
             if out:
@@ -80,6 +99,11 @@ class Command(OneLineCommand):
                 file.write(json.dumps(to_json(name, setup, outcomes), indent=1) + "\n")
         for line in comparison(outcomes):
             self.stdout.write(line)
+
+    def _write_trace(self, to: str | None, trace: Trace, *, besides: str) -> None:
+        if to:
+            with refusing(to), output(to, besides=besides) as file:
+                file.writelines(write_csv(trace))
 
     def _trace(self, options: dict[str, Any]) -> Trace:
         trace = self._read(options)
@@ -132,24 +156,17 @@ class Command(OneLineCommand):
 
     def _setup(self, options: dict[str, Any], trace: Trace) -> Setup:
         days = options["days"] or trace.jobs[-1].submit_time_s // DAY_S + 1
-        tree = equal_tree(trace.groups)
+        tree = self.past.tree if self.past else equal_tree(trace.groups)
         if options["tree"]:
             with refusing(options["tree"]):
                 tree = tree_of(read_tree(parse_json(source(options["tree"]))), trace.groups)
-        return Setup(
-            nodes=nodes_of(options["nodes"]),
+        return setup_of(
+            nodes=self.past.nodes if self.past else nodes_of(options["nodes"]),
             tree=tree,
-            seconds=days * DAY_S,
+            seconds=self.past.seconds if self.past else days * DAY_S,
             unlimited=options["unlimited"],
-            spread=0.0 if options["exact"] else Setup.spread,
+            exact=options["exact"],
             seed=options["seed"],
-            timestep_minutes=settings.TIMESTEP_MINUTES,
-            horizon=settings.HORIZON_TIMESTEPS,
-            window_s=settings.USAGE_WINDOW_DAYS * DAY_S,
-            preempted_percent=settings.PREEMPTION_CAP_PERCENT,
-            preempted_again_s=settings.PREEMPTED_AGAIN_MINUTES * 60,
-            default_minimum_s=settings.DEFAULT_MINIMUM_RUNTIME_MINUTES * 60,
-            longest_minimum_s=settings.MINIMUM_RUNTIME_MAX_HOURS * 3600,
         )
 
     def _outcomes(
@@ -203,6 +220,20 @@ class Progress:
         line = f"{self.policy}: {self.seconds / DAY_S:.0f} days in {spent:.1f} s"
         self.stream.write(f"\r{line:<72}\n" if self.moves else f"{line}\n")
         self.stream.flush()
+
+
+def check_choice(options: dict[str, Any]) -> None:
+    """Refuse a command that names no jobs, jobs twice, or a trace without a fleet."""
+    if not options["history"]:
+        if not options["trace"]:
+            raise CommandError("Name a trace, or give --history FROM TO.", returncode=2)
+        if not options["nodes"]:
+            raise CommandError("Give --nodes, as in --nodes 56x8.", returncode=2)
+        return
+    for name in OF_TRACES:
+        if options[name]:
+            flag = "the trace" if name == "trace" else f"--{name.replace('_', '-')}"
+            raise CommandError(f"--history says which jobs: leave {flag} out.", returncode=2)
 
 
 def check_numbers(options: dict[str, Any]) -> None:

@@ -1,0 +1,73 @@
+"""What people must know of a history before they trust its figures, in sentences."""
+
+from django.utils.translation import ngettext
+
+from allocator.simulating.history import Past
+
+
+def notes(past: Past) -> list[str]:
+    """Return what the trace of a window leaves out or guesses, a sentence each."""
+    left = past.left_out
+    counted = [
+        (
+            past.estimated,
+            ngettext(
+                "%(n)s job has not ended: how long it takes is its estimate.",
+                "%(n)s jobs have not ended: how long they take is their estimate.",
+                past.estimated,
+            ),
+        ),
+        (
+            past.carried,
+            ngettext(
+                "%(n)s job waited or ran when the window began: it starts with what was left.",
+                "%(n)s jobs waited or ran when the window began: they start with what was left.",
+                past.carried,
+            ),
+        ),
+        (
+            left.never_ran,
+            ngettext(
+                "%(n)s job that never ran is left out.",
+                "%(n)s jobs that never ran are left out.",
+                left.never_ran,
+            ),
+        ),
+        (
+            left.waiting_for_others,
+            ngettext(
+                "%(n)s job that waited for other jobs to the end is left out.",
+                "%(n)s jobs that waited for other jobs to the end are left out.",
+                left.waiting_for_others,
+            ),
+        ),
+        (
+            left.no_leaf,
+            ngettext(
+                "%(n)s job is left out: its budget takes no work under these shares.",
+                "%(n)s jobs are left out: their budgets take no work under these shares.",
+                left.no_leaf,
+            ),
+        ),
+        (
+            left.too_large,
+            ngettext(
+                "%(n)s job is left out: the fleet has no block of its size.",
+                "%(n)s jobs are left out: the fleet has no block of their size.",
+                left.too_large,
+            ),
+        ),
+    ]
+    return [text % {"n": f"{n:,}"} for n, text in counted if n] + _services(past)
+
+
+def _services(past: Past) -> list[str]:
+    n = past.left_out.services
+    if not n:
+        return []
+    text = ngettext(
+        "%(n)s real-time service is left out, and of the fleet %(gpus)s GPUs with it.",
+        "%(n)s real-time services are left out, and of the fleet %(gpus)s GPUs with them.",
+        n,
+    )
+    return [text % {"n": f"{n:,}", "gpus": f"{past.served_gpus:,}"}]

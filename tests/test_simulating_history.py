@@ -1,0 +1,184 @@
+"""The own history as a trace: a made day's jobs, second by second."""
+
+import io
+import json
+from copy import deepcopy
+from datetime import timedelta
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from allocator.core.traces import MOST_SECONDS, TraceJob, read_csv, write_csv
+from allocator.management.commands import _history
+from allocator.simulating import history, telling, trees
+from budgets.refusals import Refused
+from tests import factories as make
+from tests.factories import HOUR, T0
+from tests.pages_day import NOW
+
+pytestmark = pytest.mark.django_db
+MINUTE = timedelta(minutes=1)
+SCIENCE = "orlo/science"
+FREE = {"resumable": True, "min_runtime_s": 3600, "time_limit_s": MOST_SECONDS}
+
+
+@pytest.fixture
+def day(played, db):
+    return deepcopy(played)
+
+
+def tree_now(now=NOW):
+    return trees.at_instant(now, history.pool_gpus(at=now))
+
+
+def read(start=T0, end=NOW, now=NOW, **more):
+    return history.read(start=start, end=end, now=now, leaves=tree_now(now).leaves, **more)
+
+
+def row(day, name, submitted, lasts, path, **more):
+    job = day.jobs[name]
+    given = {**FREE, "parked_s": 0, **more}
+    return TraceJob(str(job.pk), submitted, job.gpus, lasts, path, **given)
+
+
+def test_a_day_s_jobs_are_the_trace_s_to_the_second(day):
+    past = read()
+    # storm ran 01:00 and since 01:30; at 02:12:08 of its 4 h 1:42:08 are done.
+    assert past.trace.jobs == (
+        row(day, "storm", 0, 4 * 3600, f"{SCIENCE}/petrel", parked_s=1800),
+        row(day, "sky", 0, 5400, f"{SCIENCE}/auk"),
+        row(day, "fold", 3600, 3 * 3600, "orlo/vision/tern"),
+        row(day, "flood", 7200, 7200, f"{SCIENCE}/petrel"),
+    )
+    assert (past.seconds, past.estimated, past.carried, past.served_gpus) == (7928, 3, 0, 0)
+    assert past.left_out == history.LeftOut(waiting_for_others=1)
+    assert [(node.name, node.gpus) for node in past.nodes] == [("h100-n0", 8), ("h100-n1", 8)]
+
+
+def test_what_each_job_did_is_told_beside_it(day):
+    did = read().did
+    found = {name: did.get(str(job.pk)) for name, job in day.jobs.items()}
+    storm, fold, flood = found["storm"], found["fold"], found["flood"]
+    assert (storm.submitted_s, storm.first_start_s) == (0, 0)
+    assert storm.funded_gpu_seconds == 8 * (3600 + 42 * 60 + 8)
+    assert (fold.submitted_s, fold.first_start_s) == (3600, 3600)
+    assert (flood.first_start_s, flood.funded_gpu_seconds) == (None, 0)
+    assert found["stars"] is None
+
+
+def test_what_ran_when_the_window_began_starts_with_what_was_left(day):
+    past = read(T0 + HOUR + 30 * MINUTE)
+    jobs = {one.job_id: one for one in past.trace.jobs}
+    storm, fold = jobs[str(day.jobs["storm"].pk)], jobs[str(day.jobs["fold"].pk)]
+    # Before 01:30 storm had run for an hour, and fold for half of one.
+    assert (storm.submit_time_s, storm.duration_s, storm.parked_s) == (0, 3 * 3600, 900)
+    assert (fold.submit_time_s, fold.duration_s) == (0, 2 * 3600 + 1800)
+    assert str(day.jobs["sky"].pk) not in jobs  # it ended as the window began
+    assert past.carried == 2
+    assert past.did[storm.job_id].first_start_s == 0
+
+
+def test_a_job_that_waited_for_another_is_submitted_when_that_completed(day):
+    auk = day.place.auk
+    later = day.place.submit(auk, NOW, name="later", dependencies=(day.jobs["sky"].pk,))
+    type(later).objects.filter(pk=later.pk).update(submitted_at=T0)
+    jobs = {one.job_id: one for one in read(now=NOW + MINUTE).trace.jobs}
+    assert jobs[str(later.pk)].submit_time_s == 5400
+
+
+def test_what_never_ran_is_left_out(day):
+    make.make_job(day.place.auk, state="cancelled", submitted_at=T0, ended_at=T0 + HOUR)
+    assert read().left_out.never_ran == 1
+
+
+def test_a_service_is_left_out_with_the_gpus_it_held_on_average(day):
+    chat = make.make_job(day.place.auk, kind="realtime", gpus=4, state="running", submitted_at=T0)
+    last = day.place.nodes[-1]
+    half = T0 + (NOW - T0) / 2
+    make.make_run(chat, {last: 0xF0}, started_at=T0, ended_at=half)
+    past = read()
+    assert (past.left_out.services, past.served_gpus) == (1, 2)
+    assert [node.gpus for node in past.nodes] == [8, 6]
+    assert past.left_out.too_large == 1  # flood's 16 GPUs in one block
+    assert "of the fleet 2 GPUs with it" in telling.notes(past)[-1]
+
+
+def test_a_job_of_a_budget_that_is_no_leaf_any_more_is_left_out(day):
+    leaves = {pk: path for pk, path in tree_now().leaves.items() if not path.endswith("/tern")}
+    past = history.read(start=T0, end=NOW, now=NOW, leaves=leaves)
+    assert past.left_out.no_leaf == 1
+    assert "orlo/vision/tern" not in past.trace.groups
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "said"),
+    [
+        (T0 + HOUR, T0 + HOUR, "ends before it begins"),
+        (T0, NOW + HOUR, "in the future"),
+        (T0 - 500 * 24 * HOUR, T0, "longer than a year"),
+        (T0 - HOUR, T0, "No job waited or ran"),
+        (make.LONG_AGO - 2 * HOUR, make.LONG_AGO - HOUR, "No GPU was in use"),
+    ],
+)
+def test_a_window_that_can_t_be_read_is_refused(day, start, end, said):
+    with pytest.raises(Refused, match=said):
+        read(start, end)
+
+
+def test_reading_asks_the_database_as_often_for_many_jobs(day, django_assert_max_num_queries):
+    for _ in range(5):
+        make.make_job(day.place.auk, submitted_at=T0)
+    leaves = tree_now().leaves
+    with django_assert_max_num_queries(8):
+        history.read(start=T0, end=NOW, now=NOW, leaves=leaves)
+
+
+def test_a_written_trace_is_read_as_it_was(day):
+    past = read()
+    again = read_csv(io.StringIO("".join(write_csv(past.trace))), "history.csv")
+    assert again.problems == ()
+    assert again == past.trace
+
+
+# --- The command ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    monkeypatch.setattr(_history, "now", lambda: NOW)
+
+
+def run(*args, **options):
+    out, err = io.StringIO(), io.StringIO()
+    call_command("simulate", *args, stdout=out, stderr=err, **options)
+    return out.getvalue(), err.getvalue()
+
+
+def test_the_command_plays_the_history(day, clock, tmp_path):
+    trace, figures = tmp_path / "own.csv", tmp_path / "own.json"
+    window = ["2026-10-01", "2026-10-01T02:12:08Z"]
+    out, err = run(history=window, write_trace=str(trace), json=str(figures), policy=["fifo"])
+    assert "3 jobs have not ended: how long they take is their estimate." in err
+    assert "orlo/science/petrel" in out
+    assert read_csv(trace.open(), "own.csv") == read().trace
+    found = json.loads(figures.read_text())
+    assert (found["trace"], found["gpus"], found["seconds"]) == ("history", 16, 7928)
+    assert [one["policy"] for one in found["policies"]] == ["fifo"]
+
+
+@pytest.mark.parametrize(
+    ("args", "options", "said"),
+    [
+        ((), {}, "Name a trace"),
+        (("made",), {}, "Give --nodes"),
+        (("made",), {"history": ["2026-10-01", "2026-10-02"]}, "leave the trace out"),
+        ((), {"history": ["2026-10-01", "2026-10-02"], "days": 3}, "leave --days out"),
+        ((), {"history": ["yesterday", "2026-10-02"]}, "'yesterday' is no instant"),
+        ((), {"history": ["2026-10-01T00:00:00", "2026-10-02"]}, "is no instant"),
+        ((), {"history": ["2026-10-01", "2027-10-02"]}, "in the future"),
+    ],
+)
+def test_the_command_refuses_in_a_sentence(day, clock, args, options, said):
+    with pytest.raises(CommandError, match=said) as refused:
+        run(*args, **options)
+    assert refused.value.returncode == 2
