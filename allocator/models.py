@@ -1,8 +1,10 @@
-"""Cycles with all that decided them, why each waiting job waits, and alarms."""
+"""Cycles with all that decided them, why jobs wait, alarms, and simulations."""
 
+from django.conf import settings
 from django.db import models
+from django.db.models import Q
 
-from budgets.models import Budget
+from budgets.models import Budget, ChangeSet, Period
 from clusters.models import Pool
 from workloads.models import Job
 
@@ -165,3 +167,84 @@ class DeliveryDay(models.Model):
 
     def __str__(self) -> str:
         return f"{self.budget_id} up to {self.day:%Y-%m-%d}"
+
+
+class Simulation(models.Model):
+    """What somebody asked to be simulated, how far it is, and what came of it.
+
+    The jobs are those of the history's window [starts_at, ends_at), or of a trace that is kept as
+    text. ``trees`` are the shares to play them under, as they were when it was asked for.
+    """
+
+    class State(models.TextChoices):
+        QUEUED = "queued", "Queued"
+        RUNNING = "running", "Running"
+        DONE = "done", "Done"
+        FAILED = "failed", "Failed"
+        CANCELLED = "cancelled", "Cancelled"
+
+    class Shares(models.TextChoices):
+        """Which shares: those of today, or today's and a draft's; a file's; all groups alike."""
+
+        NOW = "now", "Shares of today"
+        CHANGE_SET = "change_set", "A change set beside today's"
+        VECTOR = "vector", "A draft beside today's"
+        PERIOD = "period", "A period's plan beside today's"
+        FILE = "file", "A tree file"
+        EQUAL = "equal", "Equal shares"
+
+    OPEN = (State.QUEUED, State.RUNNING)
+
+    asked_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="simulations"
+    )
+    budget = models.ForeignKey(Budget, on_delete=models.PROTECT, related_name="+")  # for whom
+    name = models.CharField(max_length=100, blank=True)
+    starts_at = models.DateTimeField(null=True, blank=True)
+    ends_at = models.DateTimeField(null=True, blank=True)
+    trace_name = models.CharField(max_length=100, blank=True)
+    trace = models.TextField(blank=True)
+    nodes = models.CharField(max_length=20, blank=True)  # as in 56x8; empty: the fleet as it is
+    shares = models.CharField(max_length=10, choices=Shares, default=Shares.NOW)
+    change_set = models.ForeignKey(
+        ChangeSet, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+    period = models.ForeignKey(
+        Period, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+    trees = models.JSONField(default=dict)  # now, draft or given: nodes, and budgets by id
+    policies = models.JSONField(default=list)
+    seed = models.PositiveIntegerField(default=0)
+
+    state = models.CharField(max_length=9, choices=State, default=State.QUEUED)
+    attempts = models.PositiveSmallIntegerField(default=0)
+    progress_per_mille = models.PositiveSmallIntegerField(default=0)
+    simulated_s = models.PositiveIntegerField(default=0)  # of the one that is being played
+    seen_at = models.DateTimeField(null=True, blank=True)  # when its worker last wrote
+    error = models.CharField(max_length=300, blank=True)  # a sentence
+    result = models.JSONField(null=True, blank=True)
+    picture = models.BinaryField(null=True, blank=True)  # zlib-compressed JSON: all runs
+    created_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ("-id",)
+        constraints = (
+            # A simulation takes a whole core: they follow each other.
+            models.UniqueConstraint(
+                fields=["state"], condition=Q(state="running"), name="one_simulation_runs"
+            ),
+        )
+        indexes = (models.Index(fields=["asked_by", "state"]),)
+
+    def __str__(self) -> str:
+        return f"simulation {self.pk}, {self.state}"
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in self.OPEN
+
+    @property
+    def is_of_history(self) -> bool:
+        return self.starts_at is not None

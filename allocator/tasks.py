@@ -7,6 +7,7 @@ and doubled messages are harmless.
 from celery import shared_task
 
 from allocator import ahead, cycle, keeping, requests
+from allocator.simulating import running
 from budgets import notices
 from config.clock import now
 
@@ -66,6 +67,24 @@ def keep_statistics() -> bool:
 def keep_books() -> int:
     """Prove by night that every GPU-second is accounted for, on queue ``long``."""
     return keeping.keep_books(at=now())
+
+
+@shared_task(name="allocator.tasks.simulate")
+def simulate() -> int | None:
+    """Play the simulation that has waited longest, on queue ``long``, then call for the next."""
+    played = running.run_next(clock=now)
+    if played is not None and running.waits():
+        running.wake()
+    return None if played is None else played.pk
+
+
+@shared_task(name="allocator.tasks.keep_simulations")
+def keep_simulations() -> int:
+    """Take up simulations whose worker is lost, and those whose message is, on queue ``long``."""
+    lost = running.keep(now=now())
+    if running.waits():
+        running.wake()
+    return lost
 
 
 def _run(trigger: str) -> int | None:

@@ -46,6 +46,7 @@ class Action(StrEnum):
     TRANSFER = "transfer"  # between budgets below it, and out of its reserve
     MANAGE_ROLES = "manage_roles"  # in it
     RENAME = "rename"  # itself, and so the paths of all below it
+    SIMULATE = "simulate"  # the cluster for it, and see what others simulated for it
     ADMINISTER = "administer"  # periods, grants, adjustments
 
 
@@ -65,6 +66,7 @@ NEEDS = {
     Action.TRANSFER: Kind.MANAGER,
     Action.MANAGE_ROLES: Kind.MANAGER,
     Action.RENAME: Kind.MANAGER,
+    Action.SIMULATE: Kind.MANAGER,
     Action.ADMINISTER: Kind.ADMINISTRATOR,
 }
 # Where reasons and stories name a budget, and what else they say of a job in it.
@@ -175,6 +177,31 @@ def visible_q(user: Person, prefix: str = "") -> Q:
     if held.everything:
         return Q()
     return reduce(or_, _subtrees(held, f"{prefix}path"), Q(pk__in=()))
+
+
+def simulates(held: Standing) -> Budget | None:
+    """Return the highest budget that someone may simulate for, the first by path; None: nobody's.
+
+    One query.
+    """
+    tops = [path for path, _ in held.roles if held.can(Action.SIMULATE, path)]
+    found = Budget.objects.filter(parent=None) if held.everything else _by_path(tops)
+    return min(found, key=lambda one: (one.path.count("/"), one.path), default=None)
+
+
+def _by_path(paths: Iterable[str]) -> QuerySet[Budget]:
+    return Budget.objects.filter(path__in=list(paths))
+
+
+def simulated_q(user: Person) -> Q:
+    """Return the condition "they may see the simulation": their own, or for what they manage."""
+    held = standing(user)
+    if held.everything:
+        return Q()
+    own = Q(asked_by_id=user.pk) if user.is_authenticated and user.is_active else Q(pk__in=())
+    managed = [path for path, _ in held.roles if held.can(Action.SIMULATE, path)]
+    below = (Q(budget__path=at) | Q(budget__path__startswith=f"{at}/") for at in managed)
+    return reduce(or_, below, own)
 
 
 def _subtrees(held: Standing, field: str) -> Iterator[Q]:

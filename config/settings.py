@@ -250,6 +250,11 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": 15 * 60.0,
         "options": {"expires": 15 * 60},
     },
+    "keep_simulations": {
+        "task": "allocator.tasks.keep_simulations",
+        "schedule": 60.0,
+        "options": {"expires": 60},
+    },
     "keep_statistics": {
         "task": "allocator.tasks.keep_statistics",
         "schedule": crontab(hour=3, minute=5),

@@ -83,6 +83,9 @@ api: list[URLPattern | URLResolver] = [
     path("cycles/<int:pk>/", allocator.CycleDetail.as_view()),
     path("cycles/<int:pk>/snapshot/", allocator.CycleSnapshot.as_view()),
     path("cycles/<int:pk>/plan/", allocator.CyclePlan.as_view()),
+    path("simulations/", allocator.Simulations.as_view()),
+    path("simulations/<int:pk>/", allocator.SimulationDetail.as_view()),
+    path("simulations/<int:pk>/cancel/", allocator.CancelSimulation.as_view()),
     re_path(r"^.*/$", problems.NoSuchAddress.as_view()),
 ]
 

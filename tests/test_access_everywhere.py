@@ -48,6 +48,8 @@ class Deed:
 
 
 API = "/api/v1/budgets/{path}/"
+NAMED = {"/api/v1/jobs/": "budget", "/api/v1/budgets/": "parent", "/api/v1/simulations/": "budget"}
+TRACE = "job_id,submit_time_s,gpus,duration_s,group\n1,0,1,60,a\n"
 DEEDS = (
     *(Deed(A.VIEW, "get", API + what) for what in ("", "burn/", "change-sets/", "roles/")),
     Deed(A.VIEW, "get", "/budgets/{path}"),
@@ -81,6 +83,12 @@ DEEDS = (
     Deed(A.MANAGE_ROLES, "post", API + "roles/", {"username": "nobody", "kind": "viewer"}),
     Deed(A.MANAGE_ROLES, "delete", API + "roles/colleague/"),
     Deed(A.ADMINISTER, "post", API + "roles/", {"username": "nobody", "kind": "administrator"}),
+    Deed(
+        A.SIMULATE,
+        "post",
+        "/api/v1/simulations/",
+        {"trace": {"text": TRACE}, "equal_shares": True},
+    ),
     Deed(A.RENAME, "post", API + "rename/", {"slug": "kea"}),
     Deed(A.RENAME, "get", "/budgets/{path}/rename"),
     Deed(A.RENAME, "post", "/budgets/{path}/rename", {"name": "Kea", "slug": "kea"}),
@@ -122,7 +130,7 @@ def outcome(client: Client, deed: Deed, place: dict[str, Any]) -> str:
     """Return "done" where whoever asks got past the roles, else "refused" or "not there"."""
     body: Any = deed.body
     if deed.is_api:
-        named = {"/api/v1/jobs/": "budget", "/api/v1/budgets/": "parent"}.get(deed.address)
+        named = NAMED.get(deed.address)
         body = {**(body or {}), **({named: place["path"]} if named else {})}
     as_json = {"content_type": "application/json"} if deed.is_api else {}
     given = {"data": body, **as_json} if deed.method == "post" else {}

@@ -11,6 +11,7 @@ from rest_framework.test import APIClient
 
 from allocator import cycle
 from allocator.models import Cycle
+from allocator.simulating import asking
 from budgets.models import Notice, Period
 from clusters.models import Pool
 from config import urls
@@ -32,6 +33,10 @@ REASON = {"reason": "why"}
 # Whoever edits science's shares may create, archive and move below it; those who see but not edit
 # are told so.
 BELOW_SCIENCE = PETREL | {"member": 403, "viewer": 403}
+
+TRACE = "job_id,submit_time_s,gpus,duration_s,group\n1,0,1,60,a\n"
+# What the manager of science asked for.
+SIMULATED = dict.fromkeys(PEOPLE, 404) | {"root": 200, "admin": 200, "manager": 200}
 
 TABLE: list[Any] = [
     # method, address, body, expected answer of each; the route's pattern is found by the address
@@ -212,6 +217,27 @@ TABLE: list[Any] = [
     ("get", "cycles/{cycle}/", None, EVERYONE),
     ("get", "cycles/{cycle}/snapshot/", None, WHOLE_TREE),
     ("get", "cycles/{cycle}/plan/", None, WHOLE_TREE),
+    ("get", "simulations/", None, EVERYONE),
+    (
+        "post",
+        "simulations/",
+        {"trace": {"text": TRACE}, "equal_shares": True},
+        dict.fromkeys(PEOPLE, 403) | {"root": 200, "admin": 200, "manager": 200},
+    ),
+    (
+        "post",
+        "simulations/",
+        {"trace": {"text": TRACE}, "equal_shares": True, "budget": "orlo/science"},
+        dict.fromkeys(PEOPLE, 400) | {"root": 200, "admin": 200, "manager": 200},
+    ),
+    (
+        "post",
+        "simulations/",
+        {"history": {"days": 7}, "change_set": 10**8},  # none that anybody sees
+        dict.fromkeys(PEOPLE, 400),
+    ),
+    ("get", "simulations/{simulation}/", None, SIMULATED),
+    ("post", "simulations/{simulation}/cancel/", None, SIMULATED),
 ]
 OPEN = {"schema", "docs", "token/"}
 
@@ -250,9 +276,14 @@ def ids(cast, tree):
         "change_set": proposal["id"],
         "request": request.pk,
         "notice": Notice.objects.get(user=cast["member"]).pk,
+        "simulation": _simulation(cast["manager"]),
         **_other_periods(),
         **_asked_of_a_checkpoint(tree),
     }
+
+
+def _simulation(user):
+    return asking.ask(by=user, now=make.T0, trace=TRACE, equal=True).pk
 
 
 def _asked_of_a_checkpoint(tree):
@@ -354,7 +385,7 @@ def test_a_cycle_is_given_in_the_file_formats(api_of, ids):
 
 
 def _numbered(address):
-    others = ("draft", "approved", "closed", "checkpoint", "exemption")
+    others = ("draft", "approved", "closed", "checkpoint", "exemption", "simulation")
     for name in ("job", "cycle", "change_set", "request", "notice", *others):
         address = address.replace(f"{{{name}}}", "1")
     return address

@@ -17,23 +17,29 @@ from budgets.shares import TreeNode, Vector
 
 @dataclass(frozen=True)
 class SharesTree:
-    """A tree to simulate with; ``leaves`` are the names of its leaves by the budget's id."""
+    """A tree to simulate with; ``budgets`` are its names by the budget's id, where it has any."""
 
     nodes: tuple[BudgetNode, ...]
-    leaves: Mapping[int, str]
+    budgets: Mapping[int, str]
+
+    @property
+    def leaves(self) -> dict[int, str]:
+        """The names of the budgets that take work, by the budget's id."""
+        inner = {node.parent for node in self.nodes}
+        return {pk: path for pk, path in self.budgets.items() if path not in inner}
 
     def to_json(self) -> dict[str, Any]:
         """Return it as it is kept: shares in thousandths of a percent."""
         return {
             "nodes": [[node.path, node.parent, node.shares] for node in self.nodes],
-            "leaves": {str(pk): path for pk, path in self.leaves.items()},
+            "budgets": {str(pk): path for pk, path in self.budgets.items()},
         }
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> Self:
         """Return what `to_json` gave."""
         nodes = (BudgetNode(path, parent, share, 0) for path, parent, share in kept["nodes"])
-        return cls(tuple(nodes), {int(pk): path for pk, path in kept["leaves"].items()})
+        return cls(tuple(nodes), {int(pk): path for pk, path in kept["budgets"].items()})
 
 
 def at_instant(
@@ -61,7 +67,7 @@ def _tree(
     }
     return SharesTree(
         nodes=tuple(_node(node, overall, effective) for node in overall.values()),
-        leaves={pk: node.budget.path for pk, node in overall.items() if node.is_leaf},
+        budgets={pk: node.budget.path for pk, node in overall.items()},
     )
 
 

@@ -1,0 +1,135 @@
+"""What a kept simulation is played with: its jobs, its fleet and its trees."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from allocator.core.fairshare import read_tree
+from allocator.core.problem import Node
+from allocator.core.scenario import parse_json
+from allocator.core.simulation.fleet import Fleet
+from allocator.core.simulation.setup import equal_tree, nodes_of, tree_of
+from allocator.core.traces import DAY_S, Trace, read_csv, read_swf
+from allocator.core.validate import ProblemError
+from allocator.models import Simulation
+from allocator.simulating import history, trees
+from allocator.simulating.history import Past
+from allocator.simulating.trees import SharesTree
+from budgets.refusals import Refused
+from clusters import services as clusters
+
+ORDER = ("now", "given", "draft")
+MOST_GPUS = 4096
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Jobs, fleet and span; ``past`` where they are the own history's."""
+
+    trace: Trace
+    nodes: tuple[Node, ...]
+    seconds: int
+    past: Past | None
+
+
+def load(row: Simulation, *, now: datetime) -> Inputs:
+    """Read what is to be played. Refused where it can't be, naming the field."""
+    nodes = fleet_of(row)
+    if row.starts_at is not None and row.ends_at is not None:
+        past = history.read(
+            start=row.starts_at,
+            end=row.ends_at,
+            now=now,
+            leaves=trees.common_leaves(trees_of(row).values()),
+            nodes=nodes,
+        )
+        return Inputs(past.trace, past.nodes, past.seconds, past)
+    trace = parsed(row)
+    nodes = nodes or _in_use(now)
+    _check_groups(row, trace)
+    _check_blocks(trace, nodes)
+    days = trace.jobs[-1].submit_time_s // DAY_S + 1
+    return Inputs(trace, nodes, days * DAY_S, None)
+
+
+def trees_of(row: Simulation) -> dict[str, SharesTree]:
+    """Return the trees to play it under, by name, today's first."""
+    named = [name for name in ORDER if name in row.trees]
+    return {name: SharesTree.from_json(row.trees[name]) for name in named}
+
+
+def fleet_of(row: Simulation) -> tuple[Node, ...] | None:
+    """Return the nodes that were asked for; None: those that there are."""
+    if not row.nodes:
+        return None
+    try:
+        nodes = nodes_of(row.nodes)
+    except ProblemError as error:
+        raise Refused("nodes", str(error).removeprefix("--nodes ")) from None
+    if sum(node.gpus for node in nodes) > MOST_GPUS:
+        raise Refused("nodes", f"A simulation has at most {MOST_GPUS:,} GPUs: give fewer nodes.")
+    return nodes
+
+
+def parsed(row: Simulation) -> Trace:
+    """Return the jobs of the trace that is kept; Refused for the first row that can't be read."""
+    name = row.trace_name or "trace.csv"
+    read = read_swf if name.lower().endswith(".swf") else read_csv
+    try:
+        trace = read(row.trace.splitlines(keepends=True), name)
+    except ProblemError as error:
+        raise Refused("trace", str(error)) from None
+    if trace.problems:
+        more = len(trace.problems) - 1
+        rest = f" {more} more can't be read." if more else ""
+        raise Refused("trace", trace.problems[0] + rest)
+    if not trace.jobs:
+        raise Refused("trace", "The trace has no jobs: give a line for each.")
+    return trace
+
+
+def equal(row: Simulation) -> SharesTree:
+    """Return one organisation whose projects are the trace's groups, with equal shares."""
+    return SharesTree(equal_tree(parsed(row).groups), {})
+
+
+def from_file(text: str, today: SharesTree) -> SharesTree:
+    """Return a tree file's tree; its nodes are budgets where they are called as today's are."""
+    try:
+        found = read_tree(parse_json(text.encode()))
+        nodes = tree_of(found, ())
+    except ProblemError as error:
+        raise Refused("tree", f"The tree file: {error}") from None
+    names = {node.path for node in nodes}
+    return SharesTree(nodes, {pk: path for pk, path in today.budgets.items() if path in names})
+
+
+def _check_groups(row: Simulation, trace: Trace) -> None:
+    for tree in trees_of(row).values():
+        inner = {node.parent for node in tree.nodes}
+        leaves = {node.path for node in tree.nodes} - inner
+        lost = sorted(set(trace.groups) - leaves)
+        if lost:
+            raise Refused(
+                "trace",
+                f"The trace's group {lost[0]!r} is no leaf of the tree: choose equal shares, or "
+                "give a tree file with it.",
+            )
+
+
+def _check_blocks(trace: Trace, nodes: tuple[Node, ...]) -> None:
+    blocks = Fleet(nodes)
+    for job in trace.jobs:
+        if not blocks.fits(job.block):
+            raise Refused(
+                "nodes",
+                f"Job {job.job_id!r} needs {job.block} GPUs in one block, and the fleet has no "
+                "such block: give more or larger nodes.",
+            )
+
+
+def _in_use(now: datetime) -> tuple[Node, ...]:
+    nodes = (node for node in clusters.all_nodes() if node.is_active(now))
+    found = tuple(Node(node.name, node.gpus, node.pool.slug) for node in nodes)
+    if not found:
+        raise Refused("nodes", "There are no GPUs in use: give nodes, as in 56x8.")
+    return found

@@ -1,0 +1,134 @@
+"""What came of a simulation: figures for the API and pages, and every run for the pictures."""
+
+import json
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from allocator import delivery
+from allocator.core.simulate import Played
+from allocator.core.simulation.measures import Outcome, measure, waits_of
+from allocator.core.simulation.world import Ran
+from allocator.models import Simulation
+from allocator.simulating import telling
+from allocator.simulating.history import Past
+from allocator.simulating.inputs import Inputs, trees_of
+from allocator.simulating.trees import SharesTree
+from budgets.access import Standing
+
+HIDDEN = ""  # stands for the name of a budget that the reader may not see
+
+
+@dataclass(frozen=True)
+class Course:
+    """One policy under one tree: its figures, and all its runs."""
+
+    shares: str  # the tree's name: now, draft or given
+    outcome: Outcome
+    runs: list[Ran]
+
+
+def course(shares: str, policy: str, played: Played) -> Course:
+    """Measure what was played, and keep its runs."""
+    outcome = measure(played.world, played.jobs, policy, played.decisions)
+    return Course(shares, outcome, played.world.runs())
+
+
+def result(row: Simulation, loaded: Inputs, played: Iterable[Course]) -> dict[str, Any]:
+    """Return all figures as they are kept."""
+    past = loaded.past
+    return {
+        "jobs": len(loaded.trace.jobs),
+        "gpus": sum(node.gpus for node in loaded.nodes),
+        "seconds": loaded.seconds,
+        "notes": telling.notes(past) if past else [],
+        "courses": [{"shares": one.shares, **one.outcome.to_dict()} for one in played],
+        "did": None if past is None else _did(row, past),
+    }
+
+
+def _did(row: Simulation, past: Past) -> list[dict[str, Any]]:
+    """What each budget of today's tree really got in the window, in the order of the tree."""
+    tree = next(iter(trees_of(row).values()))
+    above = _above(tree)
+    held: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    starts: dict[str, list[tuple[int, int | None]]] = defaultdict(list)
+    for did in past.did.values():
+        for path in above[did.path]:
+            held[path][0] += did.funded_gpu_seconds
+            held[path][1] += did.unfunded_gpu_seconds
+            starts[path].append((did.submitted_s, did.first_start_s))
+    ids = {path: pk for pk, path in tree.budgets.items()}
+    due = delivery.summary(start=past.start, end=past.end)
+    nothing = delivery.Delivered()
+    return [
+        {
+            "path": node.path,
+            "parent": node.parent,
+            "funded_gpu_seconds": held[node.path][0],
+            "unfunded_gpu_seconds": held[node.path][1],
+            **asdict(due.get(ids.get(node.path, 0), nothing)),
+            "waits": asdict(waits_of(starts[node.path], past.seconds)),
+        }
+        for node in tree.nodes
+    ]
+
+
+def _above(tree: SharesTree) -> dict[str, list[str]]:
+    """Each node with all above it; parents stand before children."""
+    found: dict[str, list[str]] = {}
+    for node in tree.nodes:
+        found[node.path] = [node.path, *(found[node.parent] if node.parent else ())]
+    return found
+
+
+def picture(loaded: Inputs, played: Iterable[Course]) -> bytes:
+    """Return every run of every course, small enough to keep."""
+    kept = {
+        "nodes": [[node.name, node.gpus, node.pool] for node in loaded.nodes],
+        "jobs": [
+            [job.job_id, job.group, job.block, job.duration_s, job.parked_s]
+            for job in loaded.trace.jobs
+        ],
+        "runs": [[list(ran) for ran in one.runs] for one in played],
+    }
+    return zlib.compress(json.dumps(kept, separators=(",", ":")).encode())
+
+
+def runs_of(row: Simulation) -> dict[str, Any] | None:
+    """Return what `picture` kept; None before it is done."""
+    if row.picture is None:
+        return None
+    kept: dict[str, Any] = json.loads(zlib.decompress(bytes(row.picture)))
+    return kept
+
+
+def is_of_budgets(row: Simulation) -> bool:
+    """Say whether its groups are the product's budgets, which not everybody may see."""
+    free = (Simulation.Shares.FILE, Simulation.Shares.EQUAL)
+    return row.is_of_history or row.shares not in free
+
+
+def seen(row: Simulation, held: Standing) -> dict[str, Any] | None:
+    """Return the result as far as someone may see the budgets in it; None before it is done."""
+    if row.result is None:
+        return None
+    if not is_of_budgets(row):
+        return dict(row.result)
+    did = row.result["did"]
+    return {
+        **row.result,
+        "courses": [_course_seen(one, held) for one in row.result["courses"]],
+        "did": None if did is None else [one for one in did if held.sees(one["path"])],
+    }
+
+
+def _course_seen(one: Mapping[str, Any], held: Standing) -> dict[str, Any]:
+    worst = one["worst_budget"]
+    return {
+        **one,
+        "worst_budget": worst if held.sees(worst) else HIDDEN,
+        "budgets": [budget for budget in one["budgets"] if held.sees(budget["path"])],
+    }

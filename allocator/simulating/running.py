@@ -1,0 +1,163 @@
+"""Playing what was asked for, one after another, in a worker that may die at any moment.
+
+The database is what counts: a worker takes the oldest that waits, which it can only while none
+runs, and writes how far it is at most once a second. One whose worker was not heard of for a while
+waits again, and is given up after a few attempts. A worker that finds its simulation cancelled, or
+taken by another, stops.
+"""
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from time import monotonic
+
+from celery import current_app
+from django.db import IntegrityError, transaction
+from django.db.models import F, QuerySet
+from kombu.exceptions import OperationalError
+
+from allocator.core.simulate import Played, play
+from allocator.core.validate import ProblemError
+from allocator.models import Simulation
+from allocator.simulating import inputs, results
+from allocator.simulating.setups import setup_of
+from budgets.refusals import Refused
+
+logger = logging.getLogger(__name__)
+Clock = Callable[[], datetime]
+State = Simulation.State
+
+EVERY_S = 1.0  # between two writes of progress
+LOST_AFTER = timedelta(minutes=3)  # without a word of its worker
+MOST_ATTEMPTS = 3
+MOST_TIME = timedelta(minutes=45)
+
+
+class Stopped(Exception):
+    """It was cancelled meanwhile, or another worker has it."""
+
+
+class TooLong(Exception):
+    """It takes longer than a worker has for it."""
+
+
+def wake() -> None:
+    """Tell a worker that a simulation waits, once that is committed; beat finds it otherwise."""
+    transaction.on_commit(_wake, robust=True)
+
+
+def _wake() -> None:
+    try:
+        current_app.send_task("allocator.tasks.simulate", retry=False)
+    except (OperationalError, OSError) as error:
+        logger.warning("The broker did not take the simulation (%s): beat will find it.", error)
+
+
+def waits() -> bool:
+    """Say whether any simulation waits for a worker."""
+    return Simulation.objects.filter(state=State.QUEUED).exists()
+
+
+def keep(*, now: datetime) -> int:
+    """Have those wait again whose worker is lost, or give them up; return how many there were."""
+    lost = Simulation.objects.filter(state=State.RUNNING, seen_at__lt=now - LOST_AFTER)
+    given_up = lost.filter(attempts__gte=MOST_ATTEMPTS).update(
+        state=State.FAILED,
+        ended_at=now,
+        error=f"Its worker ended {MOST_ATTEMPTS} times before it was done: choose fewer days.",
+    )
+    return given_up + lost.update(state=State.QUEUED, progress_per_mille=0, simulated_s=0)
+
+
+def run_next(*, clock: Clock) -> Simulation | None:
+    """Play the oldest that waits, to its end; None if none does, or one runs already."""
+    row = _take(clock())
+    if row is None:
+        return None
+    try:
+        result, picture = _played(row, clock)
+    except Stopped:
+        logger.info("Simulation %s was stopped.", row.pk)
+    except (Refused, ProblemError, TooLong) as error:
+        _end(row, clock(), state=State.FAILED, error=getattr(error, "sentence", str(error))[:300])
+    except Exception:
+        logger.exception("Simulation %s failed.", row.pk)
+        said = "An error of ours ended it; the worker's log has it."
+        _end(row, clock(), state=State.FAILED, error=said)
+    else:
+        _end(
+            row,
+            clock(),
+            state=State.DONE,
+            result=result,
+            picture=picture,
+            progress_per_mille=1000,
+        )
+    row.refresh_from_db()
+    return row
+
+
+def _take(now: datetime) -> Simulation | None:
+    oldest = Simulation.objects.filter(state=State.QUEUED).order_by("pk").first()
+    if oldest is None:
+        return None
+    try:
+        with transaction.atomic():  # refused by the database while another one runs
+            taken = Simulation.objects.filter(pk=oldest.pk, state=State.QUEUED).update(
+                state=State.RUNNING,
+                attempts=F("attempts") + 1,
+                started_at=now,
+                seen_at=now,
+                progress_per_mille=0,
+                simulated_s=0,
+            )
+    except IntegrityError:
+        return None
+    if not taken:
+        return None
+    oldest.refresh_from_db()
+    return oldest
+
+
+def _mine(row: Simulation) -> QuerySet[Simulation]:
+    return Simulation.objects.filter(pk=row.pk, state=State.RUNNING, attempts=row.attempts)
+
+
+def _end(row: Simulation, now: datetime, **fields: object) -> None:
+    """Write how it ended, unless it was cancelled or taken meanwhile."""
+    _mine(row).update(ended_at=now, seen_at=now, **fields)
+
+
+def _played(row: Simulation, clock: Clock) -> tuple[dict[str, object], bytes]:
+    loaded = inputs.load(row, now=clock())
+    played: list[results.Course] = []
+    wanted = [
+        (key, tree, policy) for key, tree in inputs.trees_of(row).items() for policy in row.policies
+    ]
+    for number, (key, tree, policy) in enumerate(wanted):
+        setup = setup_of(nodes=loaded.nodes, tree=tree.nodes, seconds=loaded.seconds, seed=row.seed)
+        told = _Progress(row, clock, number, len(wanted), loaded.seconds)
+        told.show(0)
+        found: Played = play(loaded.trace, setup, policy, progress=told.show)
+        played.append(results.course(key, policy, found))
+    return results.result(row, loaded, played), results.picture(loaded, played)
+
+
+class _Progress:
+    """Writes how far one of several plays is, and finds out whether it is still wanted."""
+
+    def __init__(self, row: Simulation, clock: Clock, number: int, of: int, seconds: int) -> None:
+        self.row, self.clock, self.number, self.of, self.seconds = row, clock, number, of, seconds
+        self.shown = 0.0
+
+    def show(self, at: int) -> None:
+        if at and monotonic() - self.shown < EVERY_S:
+            return
+        self.shown = monotonic()
+        now = self.clock()
+        if self.row.started_at is not None and now - self.row.started_at > MOST_TIME:
+            minutes = MOST_TIME // timedelta(minutes=1)
+            raise TooLong(f"It took over {minutes} minutes: choose fewer days or policies.")
+        done = 1000 * (self.number * self.seconds + at) // (self.of * self.seconds)
+        if not _mine(self.row).update(progress_per_mille=done, simulated_s=at, seen_at=now):
+            raise Stopped
