@@ -19,6 +19,18 @@ def span(start: int, end: int) -> int:
     return (1 << end) - (1 << start) if end > start else 0
 
 
+def spans(starts: Rows, ends: Rows) -> Words:
+    """The words of many spans; each starts at 0 or later, and none is longer than 64."""
+    return _below(ends) & ~_below(starts)
+
+
+def _below(ends: Rows) -> Words:
+    """Words with the bits below an end set; shifting by 64 would do nothing."""
+    whole = ends >= 64
+    bits = np.left_shift(np.uint64(1), np.where(whole, 0, ends).astype(np.uint64))
+    return np.where(whole, ~np.uint64(0), bits - np.uint64(1))
+
+
 def lowest(word: int) -> int:
     """Index of the lowest set bit; the word must not be 0."""
     return (word & -word).bit_length() - 1

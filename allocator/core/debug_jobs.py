@@ -9,17 +9,16 @@ work debugging: those in the place of runs are counted, and for the place of a s
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .bits import Busy, span, starts_at
 from .contract import DEBUG_GPUS
-from .items import Item, allowed_starts
+from .items import Item, Run, allowed_starts
 from .plan import Assignment, Cause
 from .problem import REST
-from .yielding import NOW, Holder, block_among, holder, may_yield
+from .yielding import NOW, Holder, block_among, may_yield
 
 if TYPE_CHECKING:
     from .heuristic import Construction
@@ -98,11 +97,10 @@ class _Ahead:
         construction, (ahead, all_now) = self.construction, before
         holders: list[Holder] = []
         if ahead + item.gpus <= AHEAD:
-            runs = (run for run in construction.runs if may_yield(run, item))
-            holders += (replace(holder(run), cost=run.job.gpus * MORE) for run in runs)
+            holders += (_run(run) for run in construction.runs if may_yield(run, item))
         if all_now + item.gpus <= AHEAD:
             holders += self._starts(item)
-        found = block_among(construction, holders, item, [(self.busy, self._length(item))])
+        found = block_among(construction, holders, item, self.busy, self._length(item))
         if found is None:
             return 0
         first, giving_way = found
@@ -156,3 +154,7 @@ class _Ahead:
             rows = self.busy.rows.copy()
             rows[a.first_gpu : a.first_gpu + a.gpus] &= ~np.uint64(span(a.start, a.end))
             self.busy.replace(rows)
+
+
+def _run(run: Run) -> Holder:
+    return Holder(run.job.name, run.first, run.job.gpus, run.until, run.job.gpus * MORE, run)

@@ -293,9 +293,9 @@ def oldest_first(frame: Frame, plan: Plan) -> Plan:
             a, b = placed.get(older.name), placed.get(younger.name)
             if b is not None and (a is None or b.start < a.start):
                 placed.pop(younger.name)
-                placed[older.name] = replace(b, job=older.name)
+                placed[older.name] = b._replace(job=older.name)
                 if a is not None:
-                    placed[younger.name] = replace(a, job=younger.name)
+                    placed[younger.name] = a._replace(job=younger.name)
                 swapped = True
         if not swapped:
             break

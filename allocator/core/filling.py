@@ -22,7 +22,7 @@ from .bits import Busy, span, starts_at
 from .items import Item, Run, allowed_starts
 from .plan import Assignment, Cause
 from .problem import REST
-from .yielding import NOW, block_among, holder, may_be_moved
+from .yielding import NOW, Movable
 
 if TYPE_CHECKING:
     from .heuristic import Construction
@@ -65,6 +65,7 @@ class _Filling:
         self.started: dict[str, Assignment] = {}
         self.moved: dict[str, Assignment] = {}  # what is left of runs that were moved
         self.in_vain: set[tuple[int, bool, int]] = set()  # moves that were sought
+        self.runs: Movable | None = None
 
     def run(self) -> set[str]:
         for item in self.construction.items:
@@ -128,14 +129,13 @@ class _Filling:
         if not item.funded or item.gpus > self.free or kind in self.in_vain:
             return False
         self.in_vain.add(kind)
-        construction = self.construction
-        runs = [holder(run) for run in construction.runs if may_be_moved(construction, run, item)]
-        needs = [(self.due, item.minimum), (self.kept, self._length(item))]
-        found = block_among(construction, runs, item, needs)
+        if self.runs is None:
+            self.runs = Movable(self.construction)
+        brief, whole = (self.due, item.minimum), (self.kept, self._length(item))
+        found = self.runs.block(item, brief, whole)
         if found is None:
             return False
-        first = found[0]
-        victims = [one.run for one in found[1] if one.run is not None]
+        first, victims = found
         victims.sort(key=lambda run: (-run.job.gpus, run.first))
         spots = self._spots(item, first, victims)
         if spots is None:
@@ -169,6 +169,7 @@ class _Filling:
 
     def _move(self, item: Item, first: int, victims: list[Run], spots: list[int]) -> None:
         horizon, gone = self.problem.horizon, set()
+        self.runs = None  # they are others now
         for run in victims:
             gone |= {run.job.name, run.job.name + REST}
             for busy in (self.due, self.kept):

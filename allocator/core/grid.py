@@ -1,14 +1,15 @@
 """The grid while a plan is built: what is certainly taken, and what runs would like to keep."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from .bits import Busy, lowest, span, union
+from .bits import Busy, lowest, span, spans, union
 from .compiled import building
 from .compiled.tables import Words
 from .items import Run
 from .layout import NONE, Layout
+from .present import Held
 from .problem import Problem
 
 
@@ -16,24 +17,22 @@ class Grid:
     """`taken` holds what is decided. `wanted` adds the wishes of runs that have not had their turn;
     while there are none, both are the same object."""
 
-    def __init__(self, problem: Problem, layout: Layout, rows: Words, runs: Iterable[Run]) -> None:
+    def __init__(
+        self, problem: Problem, layout: Layout, rows: Words, runs: Sequence[Run], held: Held
+    ) -> None:
         self.problem = problem
         self.layout = layout
         self.taken = Busy(layout, rows)
-        self.runs = list(runs)
+        self.runs = runs
+        self.held = held  # the same as they are at first
         self.waiting = len(self.runs)  # how many have not had their turn
         self.owner = np.full(layout.gpus, len(self.runs), dtype=np.int64)  # index of a GPU's run
         self.wishes = np.zeros(layout.gpus, dtype=np.uint64)
-        self.wish = np.array([run.wish for run in self.runs], dtype=np.uint64)  # per run
+        self.wish = spans(held.protected, held.until)  # per run
         self.turned = np.zeros(len(self.runs), dtype=np.bool_)
-        if self.runs:
-            first = np.array([run.first for run in self.runs], np.int64)
-            gpus = np.array([run.job.gpus for run in self.runs], np.int64)
-            index = np.repeat(np.arange(len(self.runs)), gpus)
-            begin = np.cumsum(gpus) - gpus
-            held = first[index] + np.arange(len(index)) - begin[index]
-            self.owner[held] = index
-            self.wishes[held] = self.wish[index]
+        gpu, run = held.each_gpu()
+        self.owner[gpu] = run
+        self.wishes[gpu] = self.wish[run]
         self.wanted = Busy(layout, rows | self.wishes) if self.runs else self.taken
 
     @property

@@ -15,10 +15,9 @@ from functools import cached_property
 
 import numpy as np
 
-from .bits import lowest, span, union
 from .compiled import building
 from .compiled.building import Course
-from .compiled.tables import Rows, Words
+from .compiled.tables import Rows
 from .debug_jobs import start_debug_jobs
 from .filling import fill
 from .grid import Grid
@@ -26,7 +25,8 @@ from .items import Item, Placed, Run, item_of, items_of, line_up_runs, write_res
 from .layout import Layout
 from .plan import Assignment, Cause, Preemption
 from .preempt import Preemptor
-from .problem import BatchJob, Problem
+from .present import Held, pins, protected_use
+from .problem import Problem
 from .serving import Services
 from .settings import Settings
 from .turns import Turns
@@ -47,7 +47,8 @@ class Construction:
         self.table, self.queue = problem.waiting.copies()
         self.runs: list[Run] = []  # those that want more than their protection
         self.rests: dict[int, int] = {}  # row of what is left of each run that is stopped
-        self.grid = Grid(problem, self.layout, self._pin(), self.runs)
+        held = self._pin()
+        self.grid = Grid(problem, self.layout, pins(problem), self.runs, held)
         self.preemptor = Preemptor(self.grid, self.turns, settings or Settings())
         self.services = Services(problem, self.grid, self.turns, self.preemptor)
         size = len(self.table.size)
@@ -57,7 +58,7 @@ class Construction:
             log=np.zeros(size + len(self.runs), np.int64),
             logged=np.zeros(1, np.int64),
         )
-        self.stays = line_up_runs(self.runs, self.grid, problem)
+        self.stays = line_up_runs(held, self.grid, problem)
 
     def build(self) -> Placed:
         """The whole pass."""
@@ -116,39 +117,23 @@ class Construction:
 
     # 1. pins
 
-    def _pin(self) -> Words:
-        """Protected time is taken; what remains wants a turn."""
-        pinned = self.layout.drained.copy()
-        cells: dict[int, tuple[int, int]] = {}  # per leaf: funded, and those of timestep 0
-        for order, job in enumerate(self.problem.jobs):
-            if not isinstance(job, BatchJob) or job.running is None:
-                continue
-            run = self._run(job, order, len(self.runs))
-            if run.protected:
-                pinned[run.rows] |= np.uint64(span(0, run.protected))
-            if job.funded and run.protected:
-                whole, now = cells.get(run.leaf, (0, 0))
-                cells[run.leaf] = whole + job.gpus * run.protected, now + job.gpus
-            if run.protected < min(job.running.remaining, self.problem.horizon):
-                self.runs.append(run)
-            else:
-                self._assign(job.name, run.first, job.gpus, 0, run.protected)
-                self.fixed.add(job.name)
-        seconds = self.problem.timestep_seconds
-        for leaf, (whole, now) in cells.items():
+    def _pin(self) -> Held:
+        """Protected time is taken; what remains wants a turn: those runs."""
+        horizon, seconds = self.problem.horizon, self.problem.timestep_seconds
+        jobs, held = self.problem.present.jobs, self.problem.present.held
+        for leaf, whole, now in protected_use(held):
             self.turns.give(leaf, whole * seconds, now * seconds)
-        return pinned
-
-    def _run(self, job: BatchJob, order: int, index: int) -> Run:
-        assert job.running is not None
-        first, horizon = job.running.first_gpu, self.problem.horizon
-        protected = min(job.running.protected, horizon)
-        drains = self.problem.drains
-        later = union(self.layout.drained[first : first + job.gpus]) if drains else 0
-        drained = lowest(later) if later else 64
-        until = max(protected, min(job.running.remaining, horizon, drained))
-        leaf = self.turns.leaf_of[job.budget]
-        return Run(job, order, leaf, first, protected, until, index)
+        more = held.protected < np.minimum(held.remaining, horizon)
+        columns = (held.order, held.leaf, held.first, held.protected, held.until, more)
+        rows = zip(jobs, *(column.tolist() for column in columns), strict=True)
+        for job, order, leaf, first, protected, until, wants in rows:
+            if wants:
+                index = len(self.runs)
+                self.runs.append(Run(job, order, leaf, first, protected, until, index))
+            else:
+                self._assign(job.name, first, job.gpus, 0, protected)
+                self.fixed.add(job.name)
+        return held.of(more)
 
     def _assign(self, name: str, first: int, gpus: int, start: int, end: int) -> None:
         self.placed.assignments.append(Assignment(name, first, gpus, start, end))

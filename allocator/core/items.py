@@ -10,6 +10,7 @@ from .bits import span
 from .compiled.building import Queue, Stays
 from .compiled.tables import Items
 from .plan import Assignment, Preemption
+from .present import Held
 from .problem import REST, BatchJob, Problem
 from .realtime import Sets
 
@@ -150,38 +151,29 @@ def _queues(problem: Problem, table: Items, jobs: int, rests: Sequence[BatchJob]
     return Queue(items, begin.reshape(count, 2).T.copy(), end.reshape(count, 2).T.copy())
 
 
-def line_up_runs(runs: Sequence[Run], grid: "Grid", problem: Problem) -> Stays:
+def line_up_runs(held: Held, grid: "Grid", problem: Problem) -> Stays:
     """Runs that may be stopped as arrays, and each leaf's in the order of their turns: the one of
     most value is the last."""
-    rows = [
-        (run.first, run.job.gpus, run.leaf, run.job.funded, run.until - run.protected)
-        for run in runs
-    ]
-    columns = np.array(rows, np.int64).reshape(-1, 5).T.copy()
-    first, gpus, leaf, funded, cells = columns
-    whole = [_has_all(run, problem.horizon) for run in runs]
+    # Whether nothing is left of it beyond what it would like inside the horizon.
+    whole = held.until >= np.minimum(held.remaining, problem.horizon)
+    group = held.leaf * 2 + held.funded
     count = len(problem.planted.paths)
-    group = leaf * 2 + funded
-    order = np.array([-run.order for run in runs], np.int64)
-    value = np.array([run.job.priority for run in runs], np.float64)
     many = np.bincount(group, minlength=2 * count)
     end = np.cumsum(many)
     return Stays(
-        *(first, gpus, leaf, np.where(np.array(whole, np.bool_), grid.wish, np.uint64(0)), cells),
-        now=np.array([run.protected == 0 < run.until for run in runs], np.bool_),
+        first=held.first,
+        gpus=held.gpus,
+        leaf=held.leaf,
+        full=np.where(whole, grid.wish, np.uint64(0)),
+        cells=held.until - held.protected,
+        now=(held.protected == 0) & (held.until > 0),
         wish=grid.wish,
         wishes=grid.wishes,
         turned=grid.turned,
-        items=np.lexsort((order, value, group)),
+        items=np.lexsort((-held.order, held.value, group)),
         begin=(end - many).reshape(count, 2).T.copy(),
         end=end.reshape(count, 2).T.copy(),
     )
-
-
-def _has_all(run: Run, horizon: int) -> bool:
-    """Whether nothing is left of it beyond what it would like inside the horizon."""
-    assert run.job.running is not None
-    return run.until >= min(run.job.running.remaining, horizon)
 
 
 def item_of(problem: Problem, table: Items, i: int) -> Item:

@@ -8,15 +8,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 from .problem import Problem, RealtimeJob
 
 Grid = list[list[str | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(NamedTuple):
     """GPUs [first_gpu, first_gpu + gpus) for a job in timesteps [start, end) of the horizon."""
 
     job: str

@@ -56,11 +56,15 @@ class Preemptor:
     def _sparing(self, i: int) -> Iterator[None]:
         """Treat the runs that row i's job may not stop as if they had had their turn."""
         jobs = self.grid.problem.waiting.jobs
-        spared = self._barred.get(jobs[i].name, ()) if self._barred and i < len(jobs) else ()
+        spared = self.barred(jobs[i].name) if self._barred and i < len(jobs) else []
         spared = [r for r in spared if not self.runs.turned[r]]
         self.runs.turned[spared] = True
         yield
         self.runs.turned[spared] = False
+
+    def barred(self, name: str) -> list[int]:
+        """Indices of the runs that a job may not stop."""
+        return self._barred.get(name, [])
 
     @cached_property
     def _barred(self) -> dict[str, list[int]]:
@@ -138,32 +142,25 @@ class Preemptor:
     @cached_property
     def runs(self) -> Runs:
         """The runs as arrays; wishes and turns are the grid's own."""
-        runs, grid, layout = self.grid.runs, self.grid, self.grid.layout
-        seconds, ranks = grid.problem.timestep_seconds, self._ranks
-        by_desert = sorted(
-            runs, key=lambda run: (run.job.funded, -ranks[run.leaf], run.job.priority, run.order)
-        )
-        rows = [
-            (run.first, run.job.gpus, run.leaf, 0 if run.protected else run.job.gpus * seconds)
-            for run in runs
-        ]
-        first, gpus, leaf, keeps = np.array(rows, np.int64).reshape(-1, 4).T.copy()
+        grid, layout, held = self.grid, self.grid.layout, self.grid.held
+        seconds, ranks = grid.problem.timestep_seconds, np.array(self._ranks, np.int64)
+        rank = ranks[held.leaf] if len(held.leaf) else held.leaf
         return Runs(
-            order=np.array([run.index for run in by_desert], np.int64),
-            first=first,
-            gpus=gpus,
-            leaf=leaf,
-            funded=np.array([run.job.funded for run in runs], np.bool_),
-            keeps=keeps,
-            domain=layout.domain[first],
+            order=np.lexsort((held.order, held.value, -rank, held.funded)),
+            first=held.first,
+            gpus=held.gpus,
+            leaf=held.leaf,
+            funded=held.funded,
+            keeps=np.where(held.protected > 0, 0, held.gpus * seconds),
+            domain=layout.domain[held.first],
             wish=grid.wish,
             turned=grid.turned,
             shielded=self._shielded(),
             owner=grid.owner,
             stopped=np.zeros((len(layout.pool_gpus), layout.horizon), np.int64),
             limit=np.array(list(layout.pool_gpus.values()), np.int64) * self._percent,
-            place=np.full(len(runs), -1, np.int64),
-            hit=np.full(len(runs), -1, np.int64),
+            place=np.full(len(held.first), -1, np.int64),
+            hit=np.full(len(held.first), -1, np.int64),
         )
 
     def _shielded(self) -> Flags:

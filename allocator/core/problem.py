@@ -17,6 +17,7 @@ from .validate import ProblemError, number, text, texts, truth, whole, wholes
 if TYPE_CHECKING:
     from .items import Waiting
     from .layout import Layout
+    from .present import Present
     from .realtime import Roster
     from .turns import Planted
 
@@ -294,7 +295,7 @@ class Problem:
 
     def prepare(self) -> None:
         """Work out what depends on the problem alone; every later call is for nothing."""
-        _ = self.layout, self.planted, self.waiting, self.rosters
+        _ = self.layout, self.planted, self.waiting, self.present, self.rosters
 
     @cached_property
     def waiting(self) -> "Waiting":
@@ -302,6 +303,13 @@ class Problem:
         from .items import line_up
 
         return line_up(self)
+
+    @cached_property
+    def present(self) -> "Present":
+        """The runs of batch-like jobs as arrays, read once."""
+        from .present import look
+
+        return look(self)
 
     @cached_property
     def rosters(self) -> "dict[bool, Roster]":

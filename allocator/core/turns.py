@@ -186,14 +186,6 @@ class Turns:
         """
         return compiled.may_preempt(self.tree, leaf, asks, other, keeps)
 
-    def may_move(self, leaf: int, asks: int, other: int) -> bool:
-        """Whether a funded job of `leaf` may have a funded run of `other` moved elsewhere.
-
-        Not if `leaf` would be outside its entitlement with `asks` more, and `other` is inside.
-        """
-        a, b = compiled.apart(self.tree, leaf, other)
-        return self.inside(leaf, a, asks) or not self.inside(other, b, 0)
-
     def compared(
         self, leaf: int, asks: int, other: int, keeps: int
     ) -> tuple[LevelShare | None, LevelShare | None]:

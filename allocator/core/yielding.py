@@ -16,6 +16,7 @@ import numpy as np
 
 from .bits import Busy, span
 from .compiled import yielding as compiled
+from .compiled.yielding import Holders
 from .items import Item, Run
 
 if TYPE_CHECKING:
@@ -26,27 +27,17 @@ NOW = 1  # the word of timestep 0
 
 def may_yield(run: Run, item: Item) -> bool:
     """Whether a run may give way to a debug job of its own budget."""
-    return run.leaf == item.leaf and _may_stop(run, item)
+    return run.leaf == item.leaf and _may_stop(run) and not _is_barred(run, item.name)
 
 
-def may_be_moved(construction: Construction, run: Run, item: Item) -> bool:
-    """Whether a run may be moved so that a job finds room."""
-    running = run.job.running
-    assert running is not None
-    if not _may_stop(run, item) or construction.turns.path(item.leaf) in running.shielded:
-        return False
-    if run.leaf == item.leaf or not run.job.funded:
-        return True
-    seconds = item.gpus * construction.problem.timestep_seconds
-    return construction.turns.may_move(item.leaf, seconds, run.leaf)
-
-
-def _may_stop(run: Run, item: Item) -> bool:
+def _may_stop(run: Run) -> bool:
     job = run.job
-    assert job.running is not None
-    if run.protected or not run.until or job.minimum is None or job.debug:
-        return False
-    return not (item.name in job.running.barred and job.funded)
+    return not (run.protected or not run.until or job.minimum is None or job.debug)
+
+
+def _is_barred(run: Run, name: str) -> bool:
+    running = run.job.running
+    return running is not None and name in running.barred and run.job.funded
 
 
 @dataclass(frozen=True)
@@ -61,42 +52,86 @@ class Holder:
     run: Run | None = None
 
 
-def holder(run: Run) -> Holder:
-    """A run that may give way, at the cost of its GPUs."""
-    return Holder(run.job.name, run.first, run.job.gpus, run.until, run.job.gpus, run)
-
-
 def block_among(
-    construction: Construction,
-    holders: Sequence[Holder],
-    item: Item,
-    needs: Sequence[tuple[Busy, int]],
+    construction: Construction, holders: Sequence[Holder], item: Item, busy: Busy, length: int
 ) -> tuple[int, list[Holder]] | None:
     """(first GPU, who gives way) of the block for which least is lost.
 
-    Each of ``needs`` is a grid, and for how many timesteps the block must be free in it but for
-    the holders. None: there is no such block, or the limit of a timestep forbids it.
+    It must be free for ``length`` timesteps but for the holders. None: there is no such block, or
+    the limit of a timestep forbids it.
     """
     if not holders:
         return None
-    layout = construction.layout
-    owner = np.full(layout.gpus, -1, np.int64)
+    many = len(holders)
+    owner = np.full(construction.layout.gpus, many, np.int64)
     for n, one in enumerate(holders):
         owner[one.first : one.first + one.gpus] = n
-    free = np.full(layout.gpus, NOW, np.uint64)
-    for busy, length in needs:
-        rows = busy.rows.copy()
-        for one in holders:
-            rows[one.first : one.first + one.gpus] &= ~np.uint64(span(0, one.until))
-        free &= Busy(layout, rows).free_starts(item.gpus, length, NOW, item.pools)
-    k, cost = layout.size_index[item.gpus], np.array([one.cost for one in holders], np.int64)
-    hit = np.zeros(len(holders), np.int64)
-    first = int(compiled.block(layout.fleet, free, k, owner, cost, hit))
+    arrays = Holders(
+        owner=owner,
+        words=np.array([span(0, one.until) for one in holders], np.uint64),
+        cost=np.array([one.cost for one in holders], np.int64),
+        may=np.ones(many, np.bool_),
+        hit=np.empty(many, np.int64),
+    )
+    first = _block(construction, arrays, item, (busy, length), (busy, length))
     if first < 0:
         return None
-    named = sorted(set(owner[first : first + item.gpus].tolist()) - {-1})
-    found = [holders[n] for n in named]
+    found = [holders[n] for n in _who(arrays, first, item.gpus)]
     stops = [(one.run, 0) for one in found if one.run is not None]
-    if not construction.preemptor.all_within_limit(stops):
-        return None
-    return first, found
+    return (first, found) if construction.preemptor.all_within_limit(stops) else None
+
+
+class Movable:
+    """The runs of a construction that may be moved so that a job finds room, as they are now."""
+
+    def __init__(self, construction: Construction) -> None:
+        self.construction = construction
+        runs = construction.runs
+        self.free_to = np.array([_may_stop(run) for run in runs], np.bool_)
+        self.holders = Holders(
+            owner=construction.grid.owner,
+            words=np.array([span(0, run.until) for run in runs], np.uint64),
+            cost=np.array([run.job.gpus for run in runs], np.int64),
+            may=np.empty(len(runs), np.bool_),
+            hit=np.empty(len(runs), np.int64),
+        )
+
+    def block(
+        self, item: Item, brief: tuple[Busy, int], whole: tuple[Busy, int]
+    ) -> tuple[int, list[Run]] | None:
+        """(first GPU, whom to move) of the block for which least is moved.
+
+        Each need is a grid, and for how many timesteps the block must be free in it but for them.
+        None: there is no such block, or the limit of a timestep forbids it.
+        """
+        construction, holders = self.construction, self.holders
+        seconds = item.gpus * construction.problem.timestep_seconds
+        tree, runs = construction.turns.tree, construction.preemptor.runs
+        if not compiled.find_movable(tree, runs, self.free_to, item.leaf, seconds, holders.may):
+            return None
+        holders.may[construction.preemptor.barred(item.name)] = False
+        first = _block(construction, holders, item, brief, whole)
+        if first < 0:
+            return None
+        found = [construction.runs[r] for r in _who(holders, first, item.gpus)]
+        stops = [(run, 0) for run in found]
+        return (first, found) if construction.preemptor.all_within_limit(stops) else None
+
+
+def _block(
+    construction: Construction,
+    holders: Holders,
+    item: Item,
+    brief: tuple[Busy, int],
+    whole: tuple[Busy, int],
+) -> int:
+    layout = construction.layout
+    k, pools = layout.size_index[item.gpus], layout.pools_index[item.pools]
+    one, other = (brief[0].grid, brief[1]), (whole[0].grid, whole[1])
+    return int(compiled.block(layout.fleet, holders, k, pools, *one, *other))
+
+
+def _who(holders: Holders, first: int, gpus: int) -> list[int]:
+    """Those that give way for a block."""
+    found = set(holders.owner[first : first + gpus].tolist()) - {len(holders.may)}
+    return sorted(n for n in found if holders.may[n])

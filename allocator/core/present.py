@@ -1,0 +1,103 @@
+"""What runs as arrays: a row for each run of a batch-like job, in the file's order."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from .bits import spans
+from .compiled.tables import Flags, Floats, Rows, Words
+from .problem import BatchJob
+
+if TYPE_CHECKING:
+    from .problem import Problem
+
+
+class Held(NamedTuple):
+    """R runs. Each keeps [0, protected) and would like to go on to `until`, both in the horizon."""
+
+    first: Rows
+    gpus: Rows
+    remaining: Rows
+    protected: Rows
+    until: Rows  # where nothing drains its node sooner, its end
+    leaf: Rows
+    order: Rows  # place in the file
+    funded: Flags
+    value: Floats
+
+    def of(self, rows: Flags) -> "Held":
+        """Some of them."""
+        return Held._make(column[rows] for column in self)
+
+    def each_gpu(self) -> tuple[Rows, Rows]:
+        """(the GPUs held, which run holds each)."""
+        run = np.repeat(np.arange(len(self.gpus)), self.gpus)
+        begin = np.cumsum(self.gpus) - self.gpus
+        return self.first[run] + np.arange(len(run)) - begin[run], run
+
+
+@dataclass(frozen=True)
+class Present:
+    """A problem's runs."""
+
+    jobs: tuple[BatchJob, ...]
+    held: Held
+
+
+def look(problem: "Problem") -> Present:
+    """Read the runs of a problem."""
+    leaf_of, horizon = problem.planted.leaf_of, problem.horizon
+    jobs, rows, value = [], [], []
+    for place, job in enumerate(problem.jobs):
+        if not isinstance(job, BatchJob) or (run := job.running) is None:
+            continue
+        jobs.append(job)
+        value.append(job.priority)
+        whole = run.first_gpu, job.gpus, run.remaining, run.protected
+        rows.append((*whole, leaf_of[job.budget], place, job.funded))
+    columns = np.array(rows, np.int64).reshape(-1, 7).T.copy()
+    first, gpus, remaining, protected, leaf, order, funded = columns
+    protected = np.minimum(protected, horizon)
+    held = Held(
+        first=first,
+        gpus=gpus,
+        remaining=remaining,
+        protected=protected,
+        until=np.minimum(remaining, horizon),
+        leaf=leaf,
+        order=order,
+        funded=funded.astype(np.bool_),
+        value=np.array(value, np.float64),
+    )
+    if problem.drains:
+        drained = _first_drained(held, problem.layout.drained)
+        held = held._replace(until=np.maximum(protected, np.minimum(held.until, drained)))
+    return Present(tuple(jobs), held)
+
+
+def _first_drained(held: Held, drained: Words) -> Rows:
+    """Per run: the first timestep at which one of its GPUs is drained, 64: none is."""
+    found = [np.bitwise_or.reduce(drained[f : f + n]) for f, n in zip(*held[:2], strict=True)]
+    words = np.array(found, np.uint64)
+    lowest = words & (~words + np.uint64(1))
+    return np.where(words == 0, 64, np.log2(np.maximum(lowest, 1))).astype(np.int64)
+
+
+def pins(problem: "Problem") -> Words:
+    """Per GPU: the timesteps that are drained or taken by protected runs."""
+    held = problem.present.held
+    gpu, run = held.each_gpu()
+    pinned = problem.layout.drained.copy()
+    pinned[gpu] |= spans(np.zeros_like(held.protected), held.protected)[run]
+    return pinned
+
+
+def protected_use(held: Held) -> list[tuple[int, int, int]]:
+    """(leaf, cells, those of timestep 0) that funded runs take while they are protected."""
+    mine = held.funded & (held.protected > 0)
+    leaves, which = np.unique(held.leaf[mine], return_inverse=True)
+    cells, now = np.zeros((2, len(leaves)), np.int64)
+    np.add.at(cells, which, (held.gpus * held.protected)[mine])
+    np.add.at(now, which, held.gpus[mine])
+    return list(zip(leaves.tolist(), cells.tolist(), now.tolist(), strict=True))
