@@ -8,6 +8,7 @@ import fcntl
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from .problem import BatchJob, BudgetNode, Drain, Job, Kind, Node, Problem, RealtimeJob, Running
@@ -106,13 +107,19 @@ def _calm() -> Problem:
 
 
 def _contested() -> Iterator[Problem]:
-    """A run is stopped for a large job, or for a service; the gap until a start is filled."""
+    """A run is stopped for a large job, or for a service; the gap until a start is filled; what
+    keeps free GPUs scattered is moved."""
     running = _job("stopped", 8, 6, "org/a", running=Running(0, 6, 0))
     large = _job("large", 16, 6, "org/b", priority=9)
     yield _two_nodes(running, large)
     halves = (_job(f"half{i}", 4, 6, "org/a", running=Running(4 * i, 6, 0)) for i in range(2))
     yield _two_nodes(*halves, RealtimeJob("grows", 5, (6,) * 16, 6, budget="org/b"))
     yield _two_nodes(_job("filler", 4, 8, "org/a", minimum=2), large)
+    apart = (
+        _job(f"apart{i}", 4, 8, "org/a", running=Running(8 * i, 8, 0), minimum=2) for i in range(2)
+    )
+    whole = _job("whole", 8, 8, "org/a", minimum=2)
+    yield replace(_two_nodes(), jobs=(*apart, whole))
 
 
 def _two_nodes(*jobs: Job) -> Problem:
