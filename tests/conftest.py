@@ -1,5 +1,6 @@
 """Fixtures that belong to no part: where Chromium and the shared data are."""
 
+import gc
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -13,6 +14,7 @@ from django.db.backends.sqlite3.base import DatabaseWrapper as SqliteWrapper
 from django.test import Client
 from hypothesis import settings as property_settings
 from rest_framework.test import APIClient
+from whitenoise.middleware import WhiteNoiseMiddleware
 
 from budgets.models import Budget
 from config.celery import app
@@ -41,6 +43,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(skip)
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.no_cover)
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage seldom, and never among what was imported: it costs much time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 @pytest.fixture(scope="session")
@@ -83,6 +92,23 @@ def _broker_in_memory() -> Iterator[None]:
 def _quick_passwords() -> None:
     """Spare every made user the third of a second that a real hash takes."""
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _static_files_once() -> Iterator[None]:
+    """Look through the static files once, which else every client does at its first request."""
+    find = WhiteNoiseMiddleware.add_files_from_finders
+    found: dict[str, dict[str, Any]] = {}
+
+    def find_once(self: Any) -> None:
+        if self.static_prefix not in found:
+            find(self)
+            found[self.static_prefix] = self.files
+        self.files = dict(found[self.static_prefix])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WhiteNoiseMiddleware, "add_files_from_finders", find_once)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -263,22 +263,20 @@ def _jobs_and_runs_agree(settled: bool) -> None:
 
 def _cluster_and_runs_agree() -> None:
     """What runs at the connector runs here, on the same GPUs, and the other way round."""
-    there = {
-        task.external_id: _merged(task.placements.filter(ended_at=None))
-        for task in SimulatedTask.objects.filter(stopped_at=None)
-    }
-    here = {
-        run.external_id: _merged(run.holdings.filter(ended_at=None))
-        for run in Run.objects.filter(state=Run.State.RUNNING).select_related("job")
-    }
+    tasks = SimulatedTask.objects.filter(stopped_at=None).prefetch_related("placements")
+    runs = Run.objects.filter(state=Run.State.RUNNING).prefetch_related("holdings")
+    there = {task.external_id: _merged(task.placements.all()) for task in tasks}
+    here = {run.external_id: _merged(run.holdings.all()) for run in runs}
     assert there == here
 
 
 def _merged(rows: Iterable[Any]) -> dict[int, int]:
+    """Return the GPUs that are held by node, of rows of which some have ended."""
     masks: dict[int, int] = defaultdict(int)
     for row in rows:
-        assert not masks[row.node_id] & row.mask, f"{row} holds a GPU twice"
-        masks[row.node_id] |= row.mask
+        if row.ended_at is None:
+            assert not masks[row.node_id] & row.mask, f"{row} holds a GPU twice"
+            masks[row.node_id] |= row.mask
     return dict(masks)
 
 
@@ -309,19 +307,27 @@ def _every_second_is_charged_once() -> None:
             if inside.total_seconds() > 0:
                 held[h.run_id, start, h.funded] += h.gpus * int(inside.total_seconds())
     charged: dict[tuple[int, datetime, bool], int] = defaultdict(int)
-    for entry in Entry.objects.filter(kind=Entry.Kind.CHARGE):
-        assert entry.run_id is not None
-        assert entry.timestep is not None
-        charged[entry.run_id, entry.timestep, entry.funded] += entry.gpu_seconds
-        assert entry.amount_mgpus == (entry.gpu_seconds * _rate(entry) if entry.funded else 0)
+    rates = _rates()
+    for run, timestep, funded, pool, at, gpu_seconds, amount in _charges():
+        charged[run, timestep, funded] += gpu_seconds
+        rate = next((rate for since, rate in rates[pool] if since <= at), 1000)
+        assert amount == (gpu_seconds * rate if funded else 0), f"{run} in {timestep}"
     assert dict(charged) == dict(held)
 
 
-def _rate(entry: Entry) -> int:
-    assert entry.pool_id is not None
-    rates = PoolRate.objects.filter(pool_id=entry.pool_id, effective_at__lte=entry.at)
-    rate = rates.order_by("effective_at").last()
-    return rate.rate_per_mille if rate else 1000
+def _charges() -> Iterable[Any]:
+    charges = Entry.objects.filter(kind=Entry.Kind.CHARGE).order_by()
+    return charges.values_list(
+        "run_id", "timestep", "funded", "pool_id", "at", "gpu_seconds", "amount_mgpus"
+    )
+
+
+def _rates() -> dict[int, list[tuple[datetime, int]]]:
+    """Return the rates of each pool, the latest first."""
+    rates: dict[int, list[tuple[datetime, int]]] = defaultdict(list)
+    for rate in PoolRate.objects.order_by("-effective_at"):
+        rates[rate.pool_id].append((rate.effective_at, rate.rate_per_mille))
+    return rates
 
 
 def _time_is_conserved() -> None:
@@ -334,9 +340,9 @@ def _time_is_conserved() -> None:
         "pool_id", "timestep", "gpu_seconds"
     ):
         charged[pool_id, timestep] += amount  # type: ignore[index]
-    nodes = list(Node.objects.all())
+    nodes, pools = list(Node.objects.all()), list(Pool.objects.all())
     for closed in ClosedTimestep.objects.all():
-        for pool in Pool.objects.all():
+        for pool in pools:
             inventory = idle = 0
             for node in [n for n in nodes if n.pool_id == pool.pk]:
                 start = max(closed.start, node.active_from)
@@ -377,8 +383,9 @@ def _nothing_is_overspent(at: datetime) -> None:
     for period in Period.objects.filter(status=Period.Status.ACTIVE):
         for budget_id, figures in reports.figures(period=period, now=at).items():
             claimed = figures.settled_mgpus + figures.in_flight_mgpus + figures.held_mgpus
-            name = Budget.objects.get(pk=budget_id).path
-            assert claimed <= figures.granted_mgpus, f"{name}: {claimed} > {figures.granted_mgpus}"
+            assert claimed <= figures.granted_mgpus, (
+                f"{Budget.objects.get(pk=budget_id).path}: {claimed} > {figures.granted_mgpus}"
+            )
 
 
 def _entries_never_change(before: Seen) -> Seen:
