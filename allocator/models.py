@@ -103,6 +103,28 @@ class Outlook(models.Model):
         return f"{self.job_id}: {self.rule}"
 
 
+class StartEstimate(models.Model):
+    """The first estimate of a start that each attempt of a job was given; kept to be judged."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="start_estimates")
+    attempt = models.PositiveIntegerField()
+    made_at = models.DateTimeField()
+    ahead_s = models.PositiveIntegerField()  # from then to the likely start
+    low = models.DateTimeField()
+    likely = models.DateTimeField()
+    high = models.DateTimeField()
+
+    class Meta:
+        ordering = ("id",)
+        constraints = (
+            models.UniqueConstraint(fields=["job", "attempt"], name="one_estimate_per_attempt"),
+        )
+        indexes = (models.Index(fields=["made_at"]),)
+
+    def __str__(self) -> str:
+        return f"{self.job_id}, attempt {self.attempt}: {self.likely}"
+
+
 class Alarm(models.Model):
     """Something that someone must act on."""
 

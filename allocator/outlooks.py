@@ -8,6 +8,7 @@ from fractions import Fraction
 from statistics import median
 from typing import Any
 
+from allocator import start_estimates
 from allocator.core.plan import Reason, Result, Rule
 from allocator.core.turns import Turns
 from allocator.models import Cycle, Outlook
@@ -35,6 +36,7 @@ def write(
     Outlook.objects.bulk_create(
         rows, update_conflicts=True, unique_fields=["job"], update_fields=FIELDS
     )
+    start_estimates.note(rows, at=taken.at)
 
 
 def _excluded(

@@ -215,7 +215,10 @@ def _waits(job: dict[str, Any]) -> list[tuple[str, str]]:
         facts.append(("released", outlook["released_by"]))
     likely = outlook["start_likely"]
     span = f"{outlook['start_low']} – {outlook['start_high']}, likely {likely}"
-    return [*facts, ("starts", span if likely else "not in the plan of 24 h yet")]
+    facts.append(("starts", span if likely else "not in the plan of 24 h yet"))
+    if record := outlook.get("track_record"):
+        facts.append(("so far", record["text"]))
+    return facts
 
 
 def _ahead(jobs: list[dict[str, Any]]) -> str:

@@ -14,6 +14,7 @@ from allocator.pages.job_axis import Axis
 from allocator.pages.job_story import Story
 from allocator.pages.names import Names
 from allocator.pages.queue import Why
+from allocator.start_estimates import Record, record_for
 from budgets.access import Action, Person, visible_q
 from budgets.hues import Hue
 from budgets.periods import active
@@ -87,6 +88,7 @@ class JobPage:
     waits_for: list[Job]
     waited_for_by: list[Job]
     done_s: int
+    record: Record | None  # how good estimates of a start like this one have been
 
     @property
     def place(self) -> Place | None:
@@ -175,6 +177,7 @@ def page(user: Person, pk: int, *, now: datetime) -> JobPage:
         waits_for=list(related.filter(dependents=job).order_by("pk")),
         waited_for_by=list(related.filter(dependencies=job).order_by("pk")),
         done_s=_done(job, run, now),
+        record=record_for(getattr(job, "outlook", None) if why else None, now=now),
     )
 
 

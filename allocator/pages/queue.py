@@ -17,6 +17,7 @@ from django.template.loader import render_to_string
 from allocator.models import Outlook
 from allocator.pages.job_story import Side, side
 from allocator.pages.names import Names
+from allocator.start_estimates import Record
 from budgets.access import Person, redacted, visible_q
 from budgets.hues import Hue
 from workloads.models import Job, Run
@@ -170,11 +171,19 @@ class Told:
     released_by: str  # what would release it; empty where that is plain
 
 
+def told_record(record: Record) -> str:
+    """Say how good estimates of a start have been in the words of a job's page, in plain text."""
+    return _plain("record", {"record": record})
+
+
 def told(job: Job, names: Names, *, now: datetime) -> Told:
     """Say why a waiting job waits in the words of its page."""
     given = {"why": why(job, names), "own": job.budget.name, "now": now}
-    parts = (render_to_string(f"allocator/_why_{name}.html", given) for name in PARTS)
-    return Told(*(" ".join(unescape(part).split()) for part in parts))
+    return Told(*(_plain(name, given) for name in PARTS))
+
+
+def _plain(name: str, given: dict[str, Any]) -> str:
+    return " ".join(unescape(render_to_string(f"allocator/_why_{name}.html", given)).split())
 
 
 def ends(job: Job, run: Run, now: datetime) -> tuple[datetime, datetime, datetime] | None:

@@ -10,6 +10,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from allocator.pages import queue
+from allocator.start_estimates import Record, record_for
 from budgets.access import redacted
 from config.fields import Instant
 from forecasting.models import Forecast
@@ -23,6 +24,25 @@ class RangeOut(serializers.Serializer[Any]):
     p10_s = serializers.IntegerField(source="estimate_p10_s")
     p50_s = serializers.IntegerField(source="estimate_p50_s")
     p90_s = serializers.IntegerField(source="estimate_p90_s")
+
+
+class TrackRecordOut(serializers.Serializer[Any]):
+    """First estimates of starts of the last 28 days, held against what came; counts."""
+
+    ahead_from_s = serializers.IntegerField(help_text="They looked at least so far ahead")
+    ahead_to_s = serializers.IntegerField(allow_null=True, help_text="And less than this")
+    judged = serializers.IntegerField(help_text="So many have come true, or were missed")
+    inside = serializers.IntegerField(help_text="Starts inside the range")
+    sooner = serializers.IntegerField()
+    later = serializers.IntegerField(help_text="Later than the range, or not yet started")
+    half_within_s = serializers.IntegerField(
+        allow_null=True, help_text="Half were so near the likely start; null where too few"
+    )
+    most_within_s = serializers.IntegerField(allow_null=True, help_text="And nine in ten so near")
+    text = serializers.SerializerMethodField(help_text="The same in a sentence")
+
+    def get_text(self, record: Record) -> str:
+        return queue.told_record(record)
 
 
 class WaitOut(serializers.Serializer[Any]):
@@ -40,6 +60,14 @@ class WaitOut(serializers.Serializer[Any]):
     start_likely = Instant(allow_null=True)
     start_high = Instant(allow_null=True)
     cycle = serializers.IntegerField(source="cycle_id")
+    track_record = serializers.SerializerMethodField(
+        help_text="How good estimates that look as far ahead have been; null without an estimate"
+    )
+
+    @extend_schema_field(TrackRecordOut(allow_null=True))
+    def get_track_record(self, outlook: Any) -> dict[str, Any] | None:
+        record = record_for(outlook, now=self.context["now"])
+        return None if record is None else TrackRecordOut().to_representation(record)
 
     def get_data(self, outlook: Any) -> dict[str, Any]:
         return queue.particulars(outlook, self.context["names"])
