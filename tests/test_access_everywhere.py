@@ -4,14 +4,11 @@ What each role may do where stands in tests/test_access.py; here the same table 
 addresses. A route without a row in a table fails the last test.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import transaction
 from django.test import Client
 from django.urls import URLPattern, URLResolver
 
@@ -23,6 +20,7 @@ from config import urls
 from tests import factories as make
 from tests.pages_world import client_of
 from tests.test_access import PLACES, TABLE
+from tests.undoing import undone
 from workloads.models import Job
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
@@ -116,14 +114,6 @@ def of_place(path: str, user: User, tree: dict[str, Budget], colleague: User) ->
         "theirs": make.make_job(budget, user=colleague).pk,
         "change_set": services.propose(change_set=proposal, now=make.T0).pk,
     }
-
-
-@contextmanager
-def undone() -> Iterator[None]:
-    """Take back what is written meanwhile."""
-    with transaction.atomic():
-        yield
-        transaction.set_rollback(True)
 
 
 def outcome(client: Client, deed: Deed, place: dict[str, Any]) -> str:

@@ -1,12 +1,9 @@
 """Proposing that a budget moves, is archived or comes back; approving that does it."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import transaction
 
 from allocator import steering
 from budgets import periods, shares
@@ -19,6 +16,7 @@ from ledger.share_changes import waiting
 from tests import factories as make
 from tests.factories import LONG_AGO, T0, make_role, make_shares, make_tree, make_user
 from tests.pages_world import client_of, granted, text_of
+from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db
 DAY = timedelta(days=1)
@@ -81,13 +79,6 @@ def state() -> list[Any]:
     moved = Entry.objects.filter(key__startswith="move:")
     along = sorted(moved.values_list("budget_id", "amount_mgpus"))
     return [places, shares.effective_shares(at=LATER), money, along]
-
-
-@contextmanager
-def undone() -> Iterator[None]:
-    with transaction.atomic():
-        yield
-        transaction.set_rollback(True)
 
 
 STORIES = [
