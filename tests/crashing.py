@@ -10,6 +10,7 @@ many trials were made, and what went wrong in which.
 """
 
 import contextlib
+import gc
 import json
 import os
 import random
@@ -20,6 +21,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,7 @@ import psycopg  # noqa: E402
 from django.db import connection  # noqa: E402
 
 from allocator import admission, cycle  # noqa: E402
+from allocator.core.warm import warm  # noqa: E402
 from allocator.models import Alarm  # noqa: E402
 from budgets.models import Budget, Period  # noqa: E402
 from clusters.connectors import KINDS  # noqa: E402
@@ -96,7 +99,7 @@ def arrive(place: Institute, at: datetime) -> None:
 INSTANTS = [T0 + m * MINUTE for m in (0, 10, 30, 60, 80, 97, 110, 130, 240, 270, 300, 600)]
 
 
-def live_through(progress: Path, first: int) -> None:
+def live_through(progress: Path, first: int, before: Callable[[], None] = lambda: None) -> None:
     """Play the day from an instant on, noting each one before it is begun."""
     place = Institute(
         cluster=Cluster.objects.get(),
@@ -107,6 +110,7 @@ def live_through(progress: Path, first: int) -> None:
         user=someone(),
     )
     for n in range(first, len(INSTANTS)):
+        before()
         progress.write_text(str(n))
         arrive(place, INSTANTS[n])
         _cycle(INSTANTS[n])
@@ -261,11 +265,24 @@ def server() -> Iterator[Any]:
         yield session.cursor()
 
 
-def whole_day(deadly: int = 0) -> list[Any]:
-    guillotine = Guillotine(deadly)
+def whole_day(database: str, name: str) -> list[Any]:
+    """Live through the day, and keep the database as it stands before each instant."""
+    guillotine = Guillotine(0)
+    began: list[int] = []  # how many points lie before each instant
+
+    def keep() -> None:
+        connection.close()  # SQLite: all of it in one file; PostgreSQL copies what nobody is in
+        copy(database, f"{name}_{len(began)}")
+        began.append(guillotine.count)
+
     with guillotine.over_everything():
-        live_through(FOLDER / "progress", 0)
-    return [guillotine.count, guillotine.calls, guillotine.visible, outcome()]
+        live_through(FOLDER / "progress", 0, keep)
+    return [guillotine.count, guillotine.calls, guillotine.visible, began, outcome()]
+
+
+def until_killed(deadly: int) -> None:
+    with Guillotine(deadly).over_everything():
+        live_through(FOLDER / "progress", int((FOLDER / "progress").read_text()))
 
 
 def rest_of_day(deadly: int = 0) -> list[Any]:
@@ -279,12 +296,31 @@ def rest_of_day(deadly: int = 0) -> list[Any]:
     return found
 
 
-def trial(name: str, prepared: str, deadly: int, again: int, wanted: list[Any]) -> str | None:
-    """Kill the day at one point, and its rest once more where ``again`` says so; what is wrong."""
-    database = copy(prepared, name)
-    (FOLDER / "progress").write_text("0")  # it may be killed before it notes an instant
+@dataclass
+class Day:
+    """The day that nobody killed; databases kept before each instant are named for it."""
+
+    name: str
+    began: list[int] = field(default_factory=list)
+    outcome: list[Any] = field(default_factory=list)
+
+    def kept(self, n: int) -> str:
+        kept = f"{self.name}_{n}"
+        return str(FOLDER / kept) if connection.vendor == "sqlite" else kept
+
+
+def trial(name: str, day: Day, deadly: int, again: int) -> str | None:
+    """Kill the day at one point, and its rest once more where ``again`` says so; what is wrong.
+
+    What comes before the instant of the point is as it was in the day that nobody killed.
+    """
+    first = max((n for n, began in enumerate(day.began) if began < deadly), default=0)
+    database = copy(day.kept(first), name)
+    (FOLDER / "progress").write_text(str(first))
+    deadly -= day.began[first] - day.began[0]  # to begin with, all read who is there
+    wanted = day.outcome
     try:
-        killed, _ = forked(database, lambda: whole_day(deadly))
+        killed, _ = forked(database, lambda: until_killed(deadly))
         if not killed:
             return "it was not killed"
         killed, found = forked(database, lambda: rest_of_day(again))
@@ -322,23 +358,27 @@ def points(
 
 
 def main(source: str, trials: int, seed: int) -> dict[str, Any]:
+    warm()  # loads the planner's code once, which else every child does
+    gc.freeze()
+    gc.disable()  # a child lives for a day
     dice = random.Random(seed)
     name = f"crashing_{os.getpid()}"
-    prepared = copy(source, f"{name}_scene")
-    database = ""
+    database = copy(source, f"{name}_day")
+    day = Day(f"{name}_before")
     try:
-        forked(prepared, scene)
-        database = copy(prepared, f"{name}_day")
-        _, (count, calls, visible, wanted) = forked(database, whole_day)
+        forked(database, scene)
+        _, told = forked(database, lambda: whole_day(database, day.name))
+        count, calls, visible, day.began, day.outcome = told
         wrong = {}
         chosen = points(count, calls, visible, trials, dice)
         for n, deadly in enumerate(chosen):
             again = dice.randrange(1, count) if n % 4 == 3 else 0
-            if problem := trial(f"{name}_{n}", prepared, deadly, again, wanted):
+            if problem := trial(f"{name}_{n}", day, deadly, again):
                 wrong[f"{deadly}, then {again}"] = problem
-        return {"points": count, "trials": len(chosen), "wrong": wrong, "jobs": wanted[0]}
+        return {"points": count, "trials": len(chosen), "wrong": wrong, "jobs": day.outcome[0]}
     finally:
-        drop(prepared)
+        for n in range(len(INSTANTS)):
+            drop(f"{day.name}_{n}")
         drop(database)
         shutil.rmtree(FOLDER, ignore_errors=True)
 
