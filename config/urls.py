@@ -7,10 +7,12 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 
 from allocator import api as allocator
 from allocator import views as cluster_pages
+from allocator.views import simulator as simulator_pages
 from budgets import api as budgets
 from budgets import views as budget_pages
 from budgets.views import by_hand as by_hand_pages
 from budgets.views import diffs as diff_pages
+from budgets.views import drafts as draft_pages
 from budgets.views import names as name_pages
 from budgets.views import places as place_pages
 from clusters import api as clusters
@@ -98,6 +100,7 @@ pages: list[URLPattern | URLResolver] = [
     path("budgets", budget_pages.tree, name="budgets"),
     path("budgets/<path:path>/shares", budget_pages.shares, name="shares"),
     path("budgets/<path:path>/shares/preview", budget_pages.shares_preview, name="shares-preview"),
+    path("budgets/<path:path>/shares/simulate", draft_pages.simulate, name="shares-simulate"),
     path("budgets/<path:path>/burn.json", ledger_pages.burndown, name="burndown"),
     re_path(
         r"^budgets/(?P<path>.+)/burn\.(?P<kind>csv|xlsx|report\.json|focus-1\.[24]\.csv)$",
@@ -156,6 +159,19 @@ pages: list[URLPattern | URLResolver] = [
     path("jobs/<int:pk>/charges.csv", job_pages.charges, name="job-charges"),
     path("plan", cluster_pages.plan, name="plan"),
     path("plan.json", cluster_pages.plan_data, name="plan-data"),
+    path("simulator", simulator_pages.simulator, name="simulator"),
+    path("simulator/history.csv", simulator_pages.history_file, name="history-file"),
+    path("simulator/<int:pk>", simulator_pages.simulation, name="simulation"),
+    path("simulator/<int:pk>/runs", simulator_pages.simulation_runs, name="simulation-runs"),
+    path(
+        "simulator/<int:pk>/picture.json",
+        simulator_pages.simulation_picture,
+        name="simulation-picture",
+    ),
+    path(
+        "simulator/<int:pk>/preview", simulator_pages.simulation_preview, name="simulation-preview"
+    ),
+    path("simulator/<int:pk>/cancel", simulator_pages.simulation_cancel, name="simulation-cancel"),
 ]
 
 # --- Operations ---------------------------------------------------------------------------------

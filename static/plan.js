@@ -294,6 +294,7 @@
     for (const el of document.querySelectorAll('.plan')) {
       const plan = new Plan(el); plans.push(plan);
       if (el.dataset.plan) plan.load(JSON.parse(document.getElementById(el.dataset.plan).textContent)); else ask(plan);
+      el.addEventListener('planask', () => { if (plan.P) { plan.t0 = plan.P.from; plan.t1 = plan.P.to; } ask(plan); }); // data-src was changed
       if (el.dataset.src && el.dataset.every) setInterval(() => { if (!document.hidden) ask(plan); }, el.dataset.every * 1000);
     }
   });

@@ -19,7 +19,10 @@ from tests.helpers import Institute, arrival, make_institute
 from workloads.models import Job
 
 NOW = T0 + 2 * HOUR + timedelta(minutes=12, seconds=8)
-CLOCKS = ("config.shell", "allocator.views", "workloads.views", "budgets.views")
+CLOCKS = (
+    *("config.shell", "allocator.views", "workloads.views", "budgets.views"),
+    *("allocator.views.simulator", "budgets.views.drafts"),
+)
 
 
 @dataclass

@@ -13,6 +13,7 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver
 
 from allocator import cycle
+from allocator.simulating import asking
 from budgets import services
 from budgets.access import NOT_HERE, Action
 from budgets.models import Budget, Notice
@@ -201,6 +202,8 @@ SCIENCE = PETREL | {"member": 404, "viewer": 404}
 SUBMITS = EVERYONE | {"viewer": 403, "nobody": 403}
 STAFF = dict.fromkeys(PEOPLE, 302) | {"root": 200}
 ADMINISTRATORS = dict.fromkeys(PEOPLE, 403) | {"root": 200, "admin": 200}
+MANAGERS = ADMINISTRATORS | {"manager": 200}
+MANAGED = ABOVE_ALL | {"manager": 200}  # what the manager of science asked for
 
 PAGES = [
     # method, address, expected answer of each; done and sent on, or asked again, counts as 200
@@ -258,6 +261,15 @@ PAGES = [
     ("get", "jobs/{job}/charges.csv", PETREL),
     ("get", "plan", EVERYONE),
     ("get", "plan.json", EVERYONE),
+    ("get", "simulator", EVERYONE),
+    ("post", "simulator", MANAGERS),
+    ("get", "simulator/history.csv", MANAGERS),
+    ("get", "simulator/{simulation}", MANAGED),
+    ("get", "simulator/{simulation}/runs", NOTHING),  # it isn't done
+    ("get", "simulator/{simulation}/picture.json", NOTHING),
+    ("get", "simulator/{simulation}/preview", MANAGED),
+    ("post", "simulator/{simulation}/cancel", MANAGED),
+    ("post", "budgets/orlo/science/shares/simulate", SCIENCE),
     ("get", "admin/", STAFF),
 ]
 OPEN = {"sign-in", "sign-out", "healthz"}  # for who is signed out too
@@ -286,6 +298,7 @@ def ids(cast: dict[str, User], tree: dict[str, Budget]) -> dict[str, int]:
         "exemption": exemption.pk,
         "request": request.pk,
         "notice": Notice.objects.get(user=cast["member"]).pk,
+        "simulation": asking.ask(by=cast["manager"], now=make.T0, trace=TRACE, equal=True).pk,
     }
 
 
@@ -318,7 +331,8 @@ def test_who_is_signed_out_is_sent_to_sign_in(ids: dict[str, int]) -> None:
 
 
 def test_the_table_has_every_page() -> None:
-    names = ("job", "change_set", "period", "checkpoint", "exemption", "request", "notice")
+    of_budgets = ("change_set", "period", "checkpoint", "exemption", "request", "notice")
+    names = ("job", "simulation", *of_budgets)
     numbers = dict.fromkeys(names, 1)
     asked = [address.partition("?")[0].format(**numbers) for _, address, _ in PAGES]
     for route in (*urls.pages, *urls.operations):

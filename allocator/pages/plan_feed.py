@@ -41,7 +41,7 @@ def feed(seen: Picture) -> dict[str, Any]:
         "bars": [_bar(seen, piece, parked, rested) for piece in seen.pieces],
         "down": [_down(seen, down) for down in seen.down],
         "short": [_short(seen, s) for s in seen.short if s.first_gpu is not None],
-        "words": _words(),
+        "words": words(),
     }
 
 
@@ -175,7 +175,7 @@ def _short(seen: Picture, short: Shortfall) -> dict[str, Any]:
     }
 
 
-def _words() -> dict[str, Any]:
+def words() -> dict[str, Any]:
     """The words of the canvas in the reader's language; names as in `static/plan.js`."""
     return {
         "past": _("what ran"),

@@ -9,6 +9,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404
 from django.utils.translation import gettext as _
 
+from allocator import timesteps
 from allocator.core.simulate import POLICIES
 from allocator.core.traces import DAY_S
 from allocator.models import Simulation
@@ -58,8 +59,9 @@ TODAY = Draft()
 
 
 def last_days(days: int, *, now: datetime) -> tuple[datetime, datetime]:
-    """Return the window of the last whole days up to now."""
-    return now - days * DAY, now
+    """Return the window of so many days up to the timestep that runs."""
+    end = timesteps.floor(now)
+    return end - days * DAY, end
 
 
 def ask(
@@ -186,7 +188,12 @@ def _trees(
     if draft == TODAY:
         return Shares.NOW, {"now": today}
     kind, at, instead = _drafted(draft, now)
-    return kind, {"now": today, "draft": trees.at_instant(at, gpus, instead)}
+    then = trees.at_instant(at, gpus, instead)
+    if then.nodes == today.nodes:
+        raise Refused(
+            "shares", _("The draft is as the shares of today: change a share, then simulate.")
+        )
+    return kind, {"now": today, "draft": then}
 
 
 def _drafted(draft: Draft, now: datetime) -> tuple[Shares, datetime, Mapping[int, Vector]]:

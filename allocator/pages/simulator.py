@@ -1,0 +1,142 @@
+"""The simulator's pages: what was simulated, what may be, and one simulation on its way."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404
+from django.utils import timezone
+from django.utils.formats import date_format
+from django.utils.translation import gettext as _
+
+from allocator.models import Simulation
+from allocator.simulating import asking, history, trees
+from allocator.simulating.history import Past
+from budgets import period_plans
+from budgets.access import Action, Person, Standing, simulated_q, simulates, standing, visible_q
+from budgets.models import Budget, ChangeSet, Period
+
+LISTED = 50
+MOST_DRAFTS = 30
+SECOND = timedelta(seconds=1)
+OPEN = (ChangeSet.Status.DRAFT, ChangeSet.Status.PROPOSED)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Those that the reader sees, the newest first, and for which budget they may ask."""
+
+    rows: list[Simulation]
+    budget: Budget | None
+    drafts: list[ChangeSet]
+    periods: list[Period]
+
+    @property
+    def may(self) -> bool:
+        """Say whether the reader may ask for one at all."""
+        return self.budget is not None or bool(self.drafts)
+
+    @property
+    def running(self) -> int:
+        return sum(row.is_open for row in self.rows)
+
+
+@dataclass(frozen=True)
+class One:
+    """One simulation as the reader sees it before it is done."""
+
+    row: Simulation
+    title: str
+    may_cancel: bool
+    ahead: int  # simulations that are played before it
+
+    @property
+    def percent(self) -> int:
+        return self.row.progress_per_mille // 10
+
+    @property
+    def spent_s(self) -> int | None:
+        """Seconds that it was played."""
+        if self.row.started_at is None or self.row.ended_at is None:
+            return None
+        return (self.row.ended_at - self.row.started_at) // SECOND
+
+
+def listing(user: Person, *, now: datetime) -> Listing:
+    """Return the page of all simulations."""
+    held = standing(user)
+    seen = Simulation.objects.filter(simulated_q(user)).select_related("asked_by", "budget")
+    rows = list(seen.defer("trace", "trees", "picture", "result")[:LISTED])
+    for row in rows:
+        row.title = title(row)  # type: ignore[attr-defined]  # for the template
+    budget = simulates(held)
+    return Listing(
+        rows=rows,
+        budget=budget,
+        drafts=list(_drafts(user, held)),
+        periods=list(_periods(now)) if budget else [],
+    )
+
+
+def _drafts(user: Person, held: Standing) -> Iterator[ChangeSet]:
+    """Open change sets whose parent's shares the reader may propose."""
+    sets = ChangeSet.objects.filter(visible_q(user, "parent__"), status__in=OPEN)
+    for one in sets.select_related("parent").order_by("-pk")[:MOST_DRAFTS]:
+        if held.can(Action.PROPOSE_SHARES, one.parent.path):
+            yield one
+
+
+def _periods(now: datetime) -> Iterator[Period]:
+    """Periods to come that have a plan of their own."""
+    ahead = Period.objects.filter(status__in=period_plans.PLANNABLE, starts_at__gt=now)
+    for one in ahead.order_by("starts_at"):
+        if period_plans.sets_of(one).exists():
+            yield one
+
+
+def one(user: Person, *, pk: int) -> One:
+    """Return one that the reader may see; else Http404."""
+    row = asking.find(user, pk)
+    before = Simulation.objects.filter(state__in=Simulation.OPEN, pk__lt=pk)
+    return One(
+        row=row,
+        title=title(row),
+        may_cancel=row.is_open and asking.may_cancel(user, row),
+        ahead=before.count() if row.state == Simulation.State.QUEUED else 0,
+    )
+
+
+def title(row: Simulation) -> str:
+    """What a simulation is called: as who asked for it said, else by its jobs."""
+    if row.name:
+        return row.name
+    if row.starts_at is None or row.ends_at is None:
+        return row.trace_name or _("A trace")
+    words = {"first": _day(row.starts_at), "last": _day(row.ends_at - SECOND)}
+    return _("History, %(first)s to %(last)s") % words
+
+
+def _day(at: datetime) -> str:
+    return date_format(timezone.localtime(at), "j M", use_l10n=False)
+
+
+def window(user: Person, *, days: int, of: int | None, now: datetime) -> tuple[datetime, datetime]:
+    """Return the window of a simulation that the reader sees; without one of the last days, for
+    who may simulate."""
+    if of is None:
+        if simulates(standing(user)) is None:
+            raise PermissionDenied(asking.NOT_YOURS)
+        return asking.last_days(max(1, min(asking.MOST_DAYS, days)), now=now)
+    row = asking.find(user, of)
+    if row.starts_at is None or row.ends_at is None:
+        raise Http404("That simulation is not of the history.")
+    return row.starts_at, row.ends_at
+
+
+def window_file(user: Person, *, start: datetime, end: datetime, now: datetime) -> Past:
+    """Return a window's jobs of the budgets that the reader sees."""
+    held = standing(user)
+    leaves = trees.at_instant(now, history.pool_gpus(at=now)).leaves
+    seen = {pk: path for pk, path in leaves.items() if held.sees(path)}
+    return history.read(start=start, end=end, now=now, leaves=seen)
