@@ -7,8 +7,9 @@ What is not visible to someone is answered as if it weren't there.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
-from functools import reduce
+from functools import cached_property, reduce
 from operator import or_
 from typing import Any
 
@@ -18,7 +19,7 @@ from django.db.models import Q, QuerySet
 from django.http import Http404
 
 from budgets.models import Budget, Exemption, Notice, Request, Role
-from budgets.names import formerly
+from budgets.names import Names, formerly
 from budgets.refusals import Refused
 
 Person = AbstractBaseUser | AnonymousUser
@@ -123,13 +124,39 @@ class Standing:
 
     def named(self, path: str) -> str:
         """Return a path for the person: of a budget that moved out of sight, only its own slug."""
-        return path if self.knows(path) else f"{ELSEWHERE}/{path.rpartition('/')[2]}"
+        return path if self.knows(path) else out_of_sight(path.rpartition("/")[2])
 
     def may_give(self, kind: str, path: str) -> bool:
         """Say whether the person may give or take this role in the budget with this path."""
         if not self.can(Action.MANAGE_ROLES, path):
             return False
         return kind != Kind.ADMINISTRATOR or self.can(Action.ADMINISTER, path)
+
+
+def out_of_sight(slug: str) -> str:
+    """Return what stands for the path of a budget that has, or had, a slug."""
+    return f"{ELSEWHERE}/{slug}"
+
+
+class NamedThen:
+    """Names paths for a person; of a budget that moved out of sight, only its slug at an instant.
+
+    What it was called later is as much out of sight.
+    """
+
+    def __init__(self, held: Standing, at: datetime) -> None:
+        self._held, self._at = held, at
+
+    def path(self, path: str) -> str:
+        """Return the path, or what stands for it."""
+        if self._held.knows(path):
+            return path
+        return out_of_sight(self._slugs.get(path, path.rpartition("/")[2]))
+
+    @cached_property
+    def _slugs(self) -> dict[str, str]:
+        names = Names.load()
+        return {one.path: names.at(one, self._at).slug for one in Budget.objects.all()}
 
 
 EVERYTHING = Standing(everything=True, roles=())  # of the organisation's own files and commands

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from budgets.access import EVERYTHING, Standing
+from budgets.access import EVERYTHING, NamedThen, Standing
 from budgets.models import Budget
 from ledger.burn import DayBurn, burn_by_day
-from ledger.burn_report import BurnReport, Delivered, burn_report
+from ledger.burn_report import SECOND, BurnReport, Delivered, burn_report
 from ledger.by_hand import ByHand, by_hand_between
 from ledger.instants import LedgerError
 from ledger.membership import Membership
@@ -64,24 +64,19 @@ def full_report(asked: Asked, *, delivered: Mapping[int, Delivered] | None = Non
         tree=tree,
     )
     zone = asked.zone or ZoneInfo(burn.time_zone)
+    named = NamedThen(asked.held, min(asked.now, end - SECOND))
     spent = spenders(budget=budget, start=start, end=end, now=asked.now, tree=tree)
     return FullReport(
-        burn=_rows_for(asked.held, burn),
+        burn=replace(
+            burn, rows=tuple(replace(row, path=named.path(row.path)) for row in burn.rows)
+        ),
         zone=str(zone),
         days=tuple(burn_by_day(budget=budget, start=start, end=end, zone=zone, tree=tree)),
-        spenders=_jobs_for(asked.held, spent),
+        spenders=replace(
+            spent, jobs=tuple(replace(job, budget=named.path(job.budget)) for job in spent.jobs)
+        ),
         by_hand=tuple(
-            replace(one, budget=asked.held.named(one.budget))
+            replace(one, budget=named.path(one.budget))
             for one in by_hand_between(budget=budget, start=start, end=end, tree=tree)
         ),
-    )
-
-
-def _rows_for(held: Standing, burn: BurnReport) -> BurnReport:
-    return replace(burn, rows=tuple(replace(row, path=held.named(row.path)) for row in burn.rows))
-
-
-def _jobs_for(held: Standing, spent: Spenders) -> Spenders:
-    return replace(
-        spent, jobs=tuple(replace(job, budget=held.named(job.budget)) for job in spent.jobs)
     )

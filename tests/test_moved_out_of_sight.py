@@ -119,3 +119,36 @@ def test_the_order_of_rows_does_not_tell_where_it_stands(tree, slug: str, by: st
     services.move_budget(budget=tree["orlo/science/auk"], to=place, share=0, **why)
     found = burn_report(budget=tree["orlo/science"], start=T0, end=END, now=NOW, by=by)
     assert [row.path.split("/")[-1] for row in found.rows] == ["petrel", "auk", "science"]
+
+
+LATER = "merger"
+SEEN_THERE = (
+    "/api/v1/budgets/orlo/science/change-sets/",
+    "/budgets/orlo/science",
+    "/budgets/orlo/science/shares",
+    "/budgets/orlo/science/diff",
+    "/budgets",
+    "/notices",
+    "/api/v1/budgets/",
+    *(f"{BURN}?{BETWEEN}&by={by}" for by in ("child", "leaf")),
+    *(f"{BURN}{kind}/?{BETWEEN}" for kind in ("csv", "json", "focus")),
+    *(f"/budgets/orlo/science/report?{BETWEEN}&by={by}" for by in ("child", "leaf")),
+)
+
+
+@pytest.mark.parametrize("address", SEEN_THERE)
+def test_what_it_is_called_after_it_has_left_is_nobody_s_business(
+    moved, tree, client, address
+) -> None:
+    services.rename_budget(
+        budget=Budget.objects.get(pk=tree["orlo/science/auk"].pk),
+        slug=LATER,
+        name=LATER.title(),
+        author=someone(),
+        now=END + MINUTE,
+    )
+    user = make_user("reader")
+    make_role(user, tree["orlo/science"], Role.Kind.MANAGER)
+    client.force_login(user)
+    body = body_of(client, address)
+    assert LATER not in body.casefold()

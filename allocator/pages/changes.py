@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from django.contrib.auth.models import User
 from django.db.models import Q
@@ -94,10 +95,30 @@ def history(parent_ids: Iterable[int], *, limit: int, child: Budget | None = Non
 def of_sets(sets: Sequence[ChangeSet], *, names: Names | None = None) -> list[Change]:
     """Return change sets with what each moves from its base. Two queries, if shares are at hand.
 
-    With `names`, budgets are called what they were called when the set took effect.
+    With `names`, budgets are called what they were called when the set took effect; else only
+    those that have moved away since, whose later names may be none of the reader's.
     """
     bases = _bases(sets)
-    return [_change(one, bases.get((one.parent_id, one.version - 1)), names) for one in sets]
+    called = _Calls(names)
+    return [_change(one, bases.get((one.parent_id, one.version - 1)), called) for one in sets]
+
+
+class _Calls:
+    """What budgets are called in a change set."""
+
+    def __init__(self, names: Names | None) -> None:
+        self._given = names
+
+    def of(self, child: Budget, change_set: ChangeSet) -> Called:
+        if self._given is None and child.parent_id == change_set.parent_id:
+            return Called.of(child)
+        if self._given is None and change_set.status != Status.APPROVED:
+            return Called.of(child)  # it is to come here
+        return self._names.at(child, change_set.effective_at)
+
+    @cached_property
+    def _names(self) -> Names:
+        return self._given or Names.load()
 
 
 def of_child(budget: Budget, *, limit: int) -> list[Change]:
@@ -127,7 +148,7 @@ def _bases(sets: Iterable[ChangeSet]) -> dict[tuple[int, int], ChangeSet]:
     }
 
 
-def _change(change_set: ChangeSet, base: ChangeSet | None, names: Names | None) -> Change:
+def _change(change_set: ChangeSet, base: ChangeSet | None, calls: _Calls) -> Change:
     after = _by_place(change_set)
     before = _by_place(base) if base else {}
     moves = []
@@ -139,7 +160,7 @@ def _change(change_set: ChangeSet, base: ChangeSet | None, names: Names | None) 
         if was != becomes and row is not None:
             pool = (row.pool.name, row.pool.slug) if row.pool else ("", "")
             child = row.budget
-            called = names.at(child, change_set.effective_at) if names else Called.of(child)
+            called = calls.of(child, change_set)
             comes = _arrives(change_set, child) if was is None and not row.pool else ""
             moves.append(Move(child.pk, *called, was, becomes, *pool, arrives=comes))
     moves.sort(key=lambda move: (move.pool_slug, move.slug, move.budget_id))

@@ -1,6 +1,7 @@
 """Changes of shares: listed, proposed, approved, declined."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 from django.http import Http404
@@ -19,11 +20,13 @@ from budgets.access import (
     Action,
     get_budget_or_404,
     may_approve,
+    out_of_sight,
     standing,
     visible_q,
 )
 from budgets.api.common import answered, person, require
 from budgets.models import WHOLE, Budget, ChangeSet
+from budgets.names import Names
 from clusters.models import Pool
 from config import clock
 from config.fields import Instant, Integer, Strict, Text
@@ -79,10 +82,19 @@ class ChangeSetOut(serializers.ModelSerializer[ChangeSet]):
         return found
 
     def _key(self, change_set: ChangeSet, child: Budget) -> str:
-        """The child's slug; the path of one that has moved elsewhere since, for who may know it."""
+        """The child's slug; the path of one that has moved elsewhere since, for who may know it.
+
+        Others are told what it was called then: later names are none of theirs.
+        """
         if child.parent_id == change_set.parent_id:
             return child.slug
-        return str(self.context["held"].named(child.path))
+        if self.context["held"].knows(child.path):
+            return str(child.path)
+        return out_of_sight(self._names.at(child, change_set.effective_at).slug)
+
+    @cached_property
+    def _names(self) -> Names:
+        return Names.load()
 
 
 class ChangeSetIn(Strict):
