@@ -1,6 +1,6 @@
 """Inserting thousands of rows by a few statements, on either database."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import chain
 from typing import Any
@@ -10,6 +10,10 @@ from django.db import connection, models
 BATCH = 1000  # rows to a statement, of less than a score of values each: SQLite takes 32,766
 
 Rows = Sequence[Sequence[Any]]
+NO_VALUE = r"\N"  # for COPY
+SPECIAL = {"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"}
+SPECIAL_AS = str.maketrans(SPECIAL)
+QUOTED_AS = str.maketrans({"\\": r"\\", '"': r"\""})
 
 
 def insert(
@@ -20,7 +24,8 @@ def insert(
     ``then`` follows the values: what to do where a key is there already. In one transaction or
     not at all is the caller's to see to. PostgreSQL takes a stream of rows, or, where something
     follows, each column as one array: with a place for every value, its driver spends longer on
-    reading the statement than the server on the rows.
+    reading the statement than the server on the rows. Both are written as text here, a column at a
+    time, which takes a third of what the driver does value by value.
     """
     if not rows:
         return
@@ -31,7 +36,7 @@ def insert(
     head, places = _statement(model, columns, arrays)
     with connection.cursor() as cursor:
         if arrays:
-            values = [list(column) for column in zip(*rows, strict=True)]
+            values = [array(column) for column in zip(*rows, strict=True)]
             cursor.execute(f"{head} SELECT * FROM unnest({places}) {then}", values)
             return
         for some in _batched(rows):
@@ -48,8 +53,40 @@ def _copy(model: type[models.Model], columns: tuple[str, ...], rows: Rows) -> No
         connection.wrap_database_errors,
         cursor.copy(statement) as to,
     ):
-        for row in rows:
-            to.write_row(row)
+        texts = [_texts(column, NO_VALUE, _escaped) for column in zip(*rows, strict=True)]
+        to.write("".join(f"{row}\n" for row in map("\t".join, zip(*texts, strict=True))))
+
+
+def array(values: Sequence[Any]) -> str:
+    """Return values as PostgreSQL reads an array of them from text."""
+    return f"{{{','.join(_texts(values, 'NULL', _quoted))}}}"
+
+
+def _texts(
+    values: Sequence[Any], no_value: str, escaped: Callable[[Sequence[str]], Sequence[str]]
+) -> Sequence[str]:
+    """Return a column's values as PostgreSQL reads them; most are numbers, or few different."""
+    kinds = set(map(type, values))
+    if kinds == {str}:
+        return escaped(values)
+    if kinds == {int}:
+        return list(map(str, values))
+    different = list({(type(value), value) for value in values})
+    texts = escaped([str(value) for _, value in different])
+    known = dict(zip(different, texts, strict=True)) | {(type(None), None): no_value}
+    return [known[type(value), value] for value in values]
+
+
+def _escaped(texts: Sequence[str]) -> Sequence[str]:
+    """Return texts for COPY, in which a tab or the end of a line would end a value."""
+    if not any(map("\0".join(texts).__contains__, SPECIAL)):
+        return texts
+    return [text.translate(SPECIAL_AS) for text in texts]
+
+
+def _quoted(texts: Sequence[str]) -> Sequence[str]:
+    """Return texts for an array, in which a comma, a brace or the word NULL would be none."""
+    return [f'"{text.translate(QUOTED_AS)}"' for text in texts]
 
 
 @cache
