@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery, Sum
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Least
 
 from allocator import refusals
@@ -26,6 +26,7 @@ from budgets import shares
 from budgets.models import Budget
 from clusters import services as clusters
 from ledger.segments import Segment
+from ledger.totals import Total
 from workloads.models import Job, Run
 
 Key = tuple[int, int]  # budget, pool
@@ -131,7 +132,7 @@ def _totals(until: datetime) -> dict[int, tuple[int, int]]:
 
 def _by_budget(start: datetime, end: datetime) -> QuerySet[Delivery, tuple[int, int, int]]:
     rows = Delivery.objects.filter(timestep__gte=start, timestep__lt=end).order_by()
-    return rows.values_list("budget_id").annotate(owed=Sum(OWED), got=Sum(GOT))
+    return rows.values_list("budget_id").annotate(owed=Total(OWED), got=Total(GOT))
 
 
 def sum_days(*, before: datetime) -> None:

@@ -11,6 +11,7 @@ from budgets import calendars, period_plans
 from budgets.models import WHOLE, Period, PlannedCapacity
 from budgets.refusals import AMOUNT_MAX, Refused, check_instant, credits
 from clusters.models import Node, Pool, PoolRate
+from clusters.reading import once
 
 Status = Period.Status
 NAME_MAX = 100
@@ -179,6 +180,7 @@ def covering(at: datetime) -> Period | None:
     return _covering(at).filter(status__in=(Status.ACTIVE, Status.CLOSED)).first()
 
 
+@once
 def begins(period: Period) -> datetime:
     """Return from when a period has GPU-time to plan: its start, or the first node's, if later.
 

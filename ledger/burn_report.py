@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from budgets import plans
 from budgets.models import Budget, Period
 from budgets.names import Names
+from clusters.reading import once, reading
 from ledger import period_end
 from ledger.burn import pace, per_day, rate_window, runway_days
 from ledger.figures import closed_until
@@ -109,6 +110,7 @@ class BurnReport:
     total: BurnRow
 
 
+@reading()
 def burn_report(
     *,
     budget: Budget,
@@ -156,6 +158,7 @@ def burn_report(
     )
 
 
+@once
 def report_period(start: datetime, end: datetime) -> Period:
     """Return the started period in which an interval ends."""
     started = Period.objects.filter(status__in=(Period.Status.ACTIVE, Period.Status.CLOSED))
@@ -203,8 +206,11 @@ class _Report:
         return self.names.at(budget, self.named_at).name
 
     def add_period(self) -> None:
-        for piece in self._pieces(self.period.starts_at, self.period.ends_at):
-            self.settled[piece[0]] += piece[1].settled_mgpus
+        for one in self.sums[self.period.pk]:
+            below = self.budget.pk in self.tree.chain(one.budget_id, one.since)
+            if below and one.spent != Spent():
+                row = self._row_of(one.budget_id, one.since)
+                self.settled[row] += one.spent.settled_mgpus
 
     def add_interval(self, start: datetime, end: datetime) -> None:
         for row, spent in self._pieces(start, end):

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 
-from django.db.models import Case, F, QuerySet, Sum, When
+from django.db.models import Case, F, QuerySet, When
 
 from budgets.models import Period
 from ledger.entries import Attempt
 from ledger.kinds import HOLDS
 from ledger.models import Entry, JobRollup
+from ledger.totals import Total
 
 Kind = Entry.Kind
 SIGNED_HOLD = Case(When(kind=Kind.HOLD, then=F("amount_mgpus")), default=-F("amount_mgpus"))
@@ -19,7 +20,7 @@ OpenHolds = dict[Attempt, dict[int, int]]
 def holds_in(period: Period, job_ids: Iterable[int]) -> Iterator[tuple[Attempt, int]]:
     """Yield what is left of each attempt's hold in a period, also where that is 0."""
     sums = JobRollup.objects.filter(period=period, job_id__in=sorted(job_ids), kind__in=HOLDS)
-    rows = sums.order_by().values_list("job_id", "attempt").annotate(left=Sum(SIGNED_HOLD))
+    rows = sums.order_by().values_list("job_id", "attempt").annotate(left=Total(SIGNED_HOLD))
     return ((Attempt(job_id, number), left) for job_id, number, left in rows)
 
 
@@ -38,7 +39,7 @@ def _open(sums: QuerySet[JobRollup]) -> OpenHolds:
     found: OpenHolds = {}
     # What is over by now, which is almost all there ever was, stays in the database.
     for job_id, number, period_id, left in sorted(
-        rows.annotate(left=Sum(SIGNED_HOLD)).exclude(left=0)
+        rows.annotate(left=Total(SIGNED_HOLD)).exclude(left=0)
     ):
         found.setdefault(Attempt(job_id, number), {})[period_id] = left
     return found

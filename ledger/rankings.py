@@ -2,11 +2,12 @@
 
 from collections.abc import Collection
 
-from django.db.models import Case, F, Q, QuerySet, Sum, When
+from django.db.models import Case, F, Q, QuerySet, When
 
 from budgets.models import Period
 from ledger.figures import SETTLES
 from ledger.models import JobSettled
+from ledger.totals import Total
 
 # What entries and their sums add to what is settled.
 SIGNED = Case(*(When(kind=kind, then=F("amount_mgpus") * sign) for kind, sign in SETTLES.items()))
@@ -25,7 +26,7 @@ def dearest_jobs(
         rows = sums.values_list("job_id", "settled_mgpus", "gpu_seconds")
         return list(rows.order_by("-settled_mgpus", "-gpu_seconds", "job_id")[:limit])
     added = sums.values_list("job_id").annotate(
-        settled=Sum("settled_mgpus"), held=Sum("gpu_seconds")
+        settled=Total("settled_mgpus"), held=Total("gpu_seconds")
     )
     return list(added.order_by("-settled", "-held", "job_id")[:limit])
 

@@ -22,6 +22,7 @@ from django.db.models import (
 from django.db.models.expressions import Combinable
 
 from budgets.models import Period
+from clusters.reading import once
 from ledger.entries import Attempt
 from ledger.instants import from_seconds, to_seconds
 from ledger.kinds import HOLDS
@@ -69,6 +70,7 @@ class Epoch(Func):
         return self.as_sql(compiler, connection, template=template, **extra)
 
 
+@once
 def closed_until() -> datetime | None:
     """Return the end of the last closed timestep; None before the first."""
     return ClosedTimestep.objects.order_by("-start").values_list("end", flat=True).first()

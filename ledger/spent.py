@@ -10,10 +10,11 @@ from datetime import datetime, tzinfo
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from django.db.models import Case, F, Max, Min, Q, QuerySet, Sum, When
+from django.db.models import Case, F, Max, Min, Q, QuerySet, When
 from django.db.models.expressions import Combinable
 
 from budgets.models import Budget, Period
+from clusters.reading import once
 from ledger.instants import from_seconds, local_day, to_seconds
 from ledger.kinds import GRANTED, HOLDS, SETTLES
 from ledger.membership import Membership
@@ -30,6 +31,7 @@ from ledger.stretches import (
     segment_bounds,
     standing_below,
 )
+from ledger.totals import Total
 from workloads.models import Job
 
 Kind = Entry.Kind
@@ -126,7 +128,8 @@ def _of_the_moved(period: Period, tree: Membership, moved: set[int]) -> Iterator
         yield PeriodSpent(piece.budget_id, piece.start, 0, 0, piece.spent)
 
 
-def whole_periods(start: datetime, end: datetime, now: datetime) -> list[Period] | None:
+@once
+def whole_periods(start: datetime, end: datetime, now: datetime) -> Sequence[Period] | None:
     """Return the periods that the interval holds all entries of, if it holds no part of another."""
     known = max(now, closed_until() or now)
     there = Period.objects.filter(starts_at__lt=end, ends_at__gt=start, status__in=IN_FORCE)
@@ -273,7 +276,7 @@ def _summed(groups: QuerySet[Any, Any]) -> QuerySet[Any, Any]:
     """
     return groups.annotate(
         spent_settled=_signed(),
-        spent_parked=Sum("parked_mgpus"),
+        spent_parked=Total("parked_mgpus"),
         spent_realtime=_sum(BUSY_COST, SERVED),
         spent_corrected=_signed(CORRECTED),
         time_busy=_sum(BUSY_TIME, PAID & ~SERVED),
@@ -283,14 +286,14 @@ def _summed(groups: QuerySet[Any, Any]) -> QuerySet[Any, Any]:
     )
 
 
-def _sum(what: str | Combinable, where: Q) -> Sum:
-    return Sum(what, filter=where, default=0)
+def _sum(what: str | Combinable, where: Q) -> Total:
+    return Total(what, filter=where)
 
 
-def _signed(signs: Mapping[Kind, int] = SETTLES) -> Sum:
+def _signed(signs: Mapping[Kind, int] = SETTLES) -> Total:
     """Return the sum of what entries of some kinds add to a figure."""
     cases = (When(kind=kind, then=F("amount_mgpus") * sign) for kind, sign in signs.items())
-    return Sum(Case(*cases, default=0), default=0)
+    return Total(Case(*cases, default=0))
 
 
 def _at_edges(
@@ -326,10 +329,10 @@ def _grouped(entries: QuerySet[Any], by: Sequence[str]) -> QuerySet[Any, dict[st
     return entries.values(*by).annotate(
         first=Min("at"),
         last=Max("until"),
-        amount=Sum("amount_mgpus"),
-        held=Sum("gpu_seconds"),
-        parked=Sum("parked_gpu_seconds"),
-        idle=Sum(PARKED_COST, filter=Q(funded=True, gpu_seconds__gt=0), default=0),
+        amount=Total("amount_mgpus"),
+        held=Total("gpu_seconds"),
+        parked=Total("parked_gpu_seconds"),
+        idle=Total(PARKED_COST, filter=Q(funded=True, gpu_seconds__gt=0)),
     )
 
 

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from datetime import datetime
 
-from django.db.models import Q, Sum
+from django.db.models import Q
 
 from ledger.decay import ONE, Decay, rounded_up
 from ledger.figures import segment_bounds
@@ -11,6 +11,7 @@ from ledger.instants import span, to_seconds
 from ledger.models import Entry
 from ledger.running import Uncharged
 from ledger.stretches import cover
+from ledger.totals import Total
 
 
 def usage_window(
@@ -41,13 +42,13 @@ def usage_window(
             for budget_id, amount, since in rows.iterator(chunk_size=5000):
                 used[budget_id] += amount * decay.weight(since)
         else:
-            totals = charges.values_list("budget_id").annotate(total=Sum("amount_mgpus"))
+            totals = charges.values_list("budget_id").annotate(total=Total("amount_mgpus"))
             for budget_id, total in totals:
                 used[budget_id] += total * ONE
     for edge in found.charges():
         inside = Q(at__gte=start, until__lte=end)
         whole = edge.filter(inside, funded=True).values_list("budget_id", "at")
-        for budget_id, at, total in whole.annotate(total=Sum("amount_mgpus")):
+        for budget_id, at, total in whole.annotate(total=Total("amount_mgpus")):
             used[budget_id] += total * decay.weight(to_seconds(at))
         for charge in edge.filter(~inside, funded=True):
             bounds = segment_bounds(charge)

@@ -31,6 +31,7 @@ from budgets.access import (
 from budgets.hues import Hue
 from budgets.models import WHOLE, Budget, Period, Role
 from budgets.shares import TreeNode
+from clusters.reading import reading
 from ledger import rankings, reports
 from ledger.instants import midnight
 from ledger.models import Entry
@@ -147,6 +148,7 @@ class Page:
         return one.granted_mgpus - one.settled_mgpus - one.in_flight_mgpus if one else None
 
 
+@reading()
 def page(user: Person, *, path: str, now: datetime, sort: str = "") -> Page:
     """Read one budget as one person may see it; Http404 if they may not. Constant queries."""
     budget = get_budget_or_404(user, path)

@@ -12,6 +12,7 @@ from allocator.pages.changes import Change
 from budgets import hues, periods, plans
 from budgets.access import Person, get_budget_or_404
 from budgets.models import Budget, ChangeSet, Period
+from clusters.reading import reading
 from ledger import curves
 from ledger.curves import Step
 from ledger.membership import Membership
@@ -21,6 +22,7 @@ MARKS = 6
 CREDIT = 3_600_000  # milli-GPU-seconds
 
 
+@reading()
 def burndown(user: Person, *, path: str, now: datetime) -> dict[str, Any] | None:
     """Return the chart's data for who may see the budget; None where no period is running."""
     budget = get_budget_or_404(user, path)

@@ -14,10 +14,11 @@ from allocator.pages.burning import DELIVERED_AIM, FIRST_VERDICT, HIGH_PACE
 from budgets import hues, periods
 from budgets.access import Person, standing
 from budgets.hues import Hue
-from budgets.models import WHOLE, Budget, Period
+from budgets.models import WHOLE, Budget
+from clusters.reading import reading
 from ledger import asking
 from ledger.burn import DayBurn
-from ledger.burn_report import BurnReport, BurnRow, Delivered
+from ledger.burn_report import BurnReport, BurnRow, Delivered, report_period
 from ledger.exports.files import File, burn_file
 from ledger.exports.focus_columns import DEFAULT
 from ledger.exports.sections import checksum
@@ -109,6 +110,7 @@ class Page:
         return self.full.spenders.person_count - len(self.full.spenders.people)
 
 
+@reading()
 def page(user: Person, *, budget: Budget, given: Mapping[str, str], now: datetime) -> Page | None:
     """Return a report, as ``given`` asks for it; None before any period started.
 
@@ -121,7 +123,7 @@ def page(user: Person, *, budget: Budget, given: Mapping[str, str], now: datetim
 def _page(user: Person, asked: Asked, given: Mapping[str, str]) -> Page:
     full = full_of(asked)
     burn, painted = full.burn, hues.of_budgets()
-    period = Period.objects.get(name=burn.period)
+    period = report_period(burn.start, burn.end)
     gone = periods.elapsed(period, asked.now)
     judged = gone >= FIRST_VERDICT
     by_week = len(full.days) > MOST_DAYS
