@@ -148,6 +148,7 @@ class Rollup(models.Model):
     parked_mgpus = models.BigIntegerField()  # what the parked ones cost
 
     KEY = ("size", "since", "period", "budget", "kind", "funded", "is_realtime")
+    OF_KEY = ()
 
     class Meta:
         ordering = ("size", "since", "id")
@@ -175,6 +176,7 @@ class JobRollup(models.Model):
     gpu_seconds = models.BigIntegerField()
 
     KEY = ("job", "attempt", "period", "budget", "kind")
+    OF_KEY = ()
 
     class Meta:
         ordering = ("job", "attempt", "id")
@@ -193,16 +195,21 @@ class JobSettled(models.Model):
     """What a job settled in a period, kept like a `Rollup`: dearest jobs and people.
 
     Charges less refunds, with adjustments; unfunded time is in its GPU-seconds. One row of a job
-    in a period, so that a year's jobs are ranked as they stand, without adding any up.
+    in a period, so that a year's jobs are ranked as they stand, without adding any up. ``person``
+    is who submitted it, which never changes.
     """
 
     job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="+", db_index=False)
     period = models.ForeignKey(Period, on_delete=models.PROTECT, related_name="+", db_index=False)
     budget = models.ForeignKey(Budget, on_delete=models.PROTECT, related_name="+", db_index=False)
+    person = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", db_index=False
+    )
     settled_mgpus = models.BigIntegerField()
     gpu_seconds = models.BigIntegerField()
 
     KEY = ("job", "period", "budget")
+    OF_KEY = ("person",)  # the same wherever the key is
 
     class Meta:
         ordering = ("job", "period", "id")

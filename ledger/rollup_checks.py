@@ -88,12 +88,14 @@ def _jobs_unequal(mine: Mapping[str, int]) -> Iterator[Unequal]:
 
 def _settled_unequal(mine: Mapping[str, int]) -> Iterator[Unequal]:
     """Yield the sums of what jobs settled that differ, added up by the database; job by job."""
-    kept = JobSettled.objects.filter(**mine).values_list("job_id", "settled_mgpus", "gpu_seconds")
+    names, person = ("job_id", "person_id"), "job__submitted_by_id"
+    kept = JobSettled.objects.filter(**mine).values_list(*names, "settled_mgpus", "gpu_seconds")
     entries = Entry.objects.filter(**mine, kind__in=SETTLES).exclude(job=None)
-    right = entries.values_list("job_id").annotate(amount=Sum(SIGNED), held=Sum("gpu_seconds"))
-    told = merge(_told(kept, ("job_id",), True), _told(right, ("job_id",), False))
-    for job_id, rows in groupby(told, key=itemgetter(0)):
-        sums = {row[-1]: {job_id: row[1:-1]} for row in rows}
+    by_job = entries.values_list("job_id", person)
+    right = by_job.annotate(amount=Sum(SIGNED), held=Sum("gpu_seconds"))
+    told = merge(_told(kept, names, True), _told(right, ("job_id", person), False))
+    for whose, rows in groupby(told, key=itemgetter(0, 1)):
+        sums = {row[-1]: {whose[0]: row[2:-1]} for row in rows}
         yield from _unequal(sums.get(True, {}), sums.get(False, {}))
 
 

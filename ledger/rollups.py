@@ -22,6 +22,7 @@ STRETCHES = (Size.HOUR, Size.DAY, Size.WEEK)
 SUMS = (Rollup, JobRollup, JobSettled)
 Pair = tuple[int, int]  # ids of a period and a budget
 Zones = Mapping[int, tzinfo]  # of periods, by id
+NO_JOB = ("", None)
 
 
 class Fact(NamedTuple):
@@ -33,6 +34,7 @@ class Fact(NamedTuple):
     funded: bool
     is_realtime: bool
     job_id: int | None
+    person_id: int | None  # who submitted the job, where the entry counts towards settled
     attempt: int
     at: int
     amount_mgpus: int
@@ -63,11 +65,12 @@ class JobCell(NamedTuple):
 
 
 class SettledCell(NamedTuple):
-    """Whose sum it is: ``JobSettled.KEY``."""
+    """Whose sum it is: ``JobSettled.KEY``, and ``OF_KEY``."""
 
     job_id: int
     period_id: int
     budget_id: int
+    person_id: int
 
 
 # Milli-GPU-seconds, GPU-seconds, parked GPU-seconds, milli-GPU-seconds of the parked ones.
@@ -82,10 +85,11 @@ def add(entries: Sequence[Entry]) -> None:
     What takes an entry back takes its sums back too. One statement for a thousand sums.
     """
     assert connection.in_atomic_block, "an entry and its sums are written together or not at all"
-    jobs = {entry.job_id for entry in entries if entry.kind == Kind.CHARGE and entry.job_id}
-    services = Job.objects.filter(pk__in=jobs, kind=Job.Kind.REALTIME)
-    realtime = set(services.values_list("pk", flat=True)) if jobs else set()
-    made = [_fact(entry, realtime) for entry in entries]
+    jobs = {entry.job_id for entry in entries if entry.job_id and entry.kind in BY_TIME}
+    known = Job.objects.filter(pk__in=jobs).order_by()
+    rows = known.values_list("pk", "kind", "submitted_by_id")
+    of_jobs = {pk: (kind, person_id) for pk, kind, person_id in rows}
+    made = [_fact(entry, of_jobs) for entry in entries]
     timed = any(fact.kind in BY_TIME for fact in made)
     upsert(Rollup, sums_of(made, zones() if timed else {}))
     upsert(JobRollup, job_sums_of(made))
@@ -96,15 +100,17 @@ def zones() -> Zones:
     return {pk: ZoneInfo(name) for pk, name in Period.objects.values_list("pk", "time_zone")}
 
 
-def _fact(entry: Entry, realtime: set[int]) -> Fact:
+def _fact(entry: Entry, of_jobs: Mapping[int, tuple[str, int]]) -> Fact:
     kind, job_id = str(entry.kind), entry.job_id
+    of, person_id = of_jobs.get(job_id, NO_JOB) if job_id else NO_JOB
     return Fact(
         entry.period_id,
         entry.budget_id,
         kind,
         entry.funded,
-        job_id in realtime and kind == Kind.CHARGE,
+        of == Job.Kind.REALTIME and kind == Kind.CHARGE,
         job_id,
+        person_id,
         entry.attempt,
         to_seconds(entry.at),
         entry.amount_mgpus,
@@ -155,7 +161,7 @@ def _cells(hour: Cell, zones: Zones) -> Iterator[Cell]:
 def job_sums_of(facts: Iterable[Fact]) -> dict[JobCell, JobSums]:
     """Return all the sums of what attempts set aside that some entries are part of. Pure."""
     found: dict[JobCell, JobSums] = {}
-    for period_id, budget_id, kind, _, _, job_id, attempt, _, amount, held, _ in facts:
+    for period_id, budget_id, kind, _, _, job_id, _, attempt, _, amount, held, _ in facts:
         if job_id is not None and kind in HOLDS:
             cell = JobCell(job_id, attempt, period_id, budget_id, kind)
             known = found.get(cell)
@@ -166,9 +172,9 @@ def job_sums_of(facts: Iterable[Fact]) -> dict[JobCell, JobSums]:
 def settled_of(facts: Iterable[Fact]) -> dict[SettledCell, JobSums]:
     """Return all the sums of what jobs settled that some entries are part of. Pure."""
     found: dict[SettledCell, JobSums] = {}
-    for period_id, budget_id, kind, _, _, job_id, _, _, amount, held, _ in facts:
-        if job_id is not None and kind in SETTLES:
-            cell = SettledCell(job_id, period_id, budget_id)
+    for period_id, budget_id, kind, _, _, job_id, person_id, _, _, amount, held, _ in facts:
+        if job_id is not None and person_id is not None and kind in SETTLES:
+            cell = SettledCell(job_id, period_id, budget_id, person_id)
             settled, seconds = found.get(cell, (0, 0))
             found[cell] = (settled + SETTLES[Kind(kind)] * amount, seconds + held)
     return found
@@ -187,11 +193,12 @@ def upsert(
 def _upsert(model: Summed) -> tuple[tuple[str, ...], str]:
     """Return the columns of a row, the key's first, and what becomes of one that is there."""
     fields: list[models.Field] = [f for f in model._meta.concrete_fields if not f.primary_key]
-    fields.sort(key=lambda one: model.KEY.index(one.name) if one.name in model.KEY else 99)
+    whose = (*model.KEY, *model.OF_KEY)
+    fields.sort(key=lambda one: whose.index(one.name) if one.name in whose else 99)
     columns = tuple(str(one.column) for one in fields)
     names = [connection.ops.quote_name(column) for column in columns]
     table, keys = connection.ops.quote_name(model._meta.db_table), len(model.KEY)
-    added = ", ".join(f"{name} = {table}.{name} + excluded.{name}" for name in names[keys:])
+    added = ", ".join(f"{name} = {table}.{name} + excluded.{name}" for name in names[len(whose) :])
     return columns, f"ON CONFLICT ({', '.join(names[:keys])}) DO UPDATE SET {added}"
 
 
@@ -241,10 +248,10 @@ def facts(period_id: int, budget_id: int) -> Iterator[Fact]:
     """Yield what sums need of the entries of one budget in one period. One query."""
     entries = Entry.objects.filter(period_id=period_id, budget_id=budget_id).order_by()
     rows = entries.values_list(
-        *("kind", "funded", "job__kind", "job_id", "attempt", "at"),
+        *("kind", "funded", "job__kind", "job_id", "job__submitted_by_id", "attempt", "at"),
         *("amount_mgpus", "gpu_seconds", "parked_gpu_seconds"),
     )
-    for kind, funded, job_kind, job_id, attempt, at, *amounts in rows.iterator(chunk_size=5000):
-        realtime = kind == Kind.CHARGE and job_kind == Job.Kind.REALTIME
-        place = (period_id, budget_id, kind, funded, realtime, job_id, attempt)
+    for kind, funded, of, job_id, person, attempt, at, *amounts in rows.iterator(chunk_size=5000):
+        realtime = kind == Kind.CHARGE and of == Job.Kind.REALTIME
+        place = (period_id, budget_id, kind, funded, realtime, job_id, person, attempt)
         yield Fact(*place, to_seconds(at), *amounts)

@@ -9,7 +9,7 @@ from operator import or_
 from typing import Any, NamedTuple
 
 from django.contrib.auth.models import User
-from django.db.models import Count, F, Q, QuerySet, Sum
+from django.db.models import Count, Q, QuerySet
 
 from budgets.models import Budget, Period
 from ledger.figures import SETTLES
@@ -19,6 +19,7 @@ from ledger.models import ClosedTimestep, Entry, Rollup
 from ledger.rankings import SIGNED, dearest_jobs, settled_by_jobs
 from ledger.spent import cut, whole_periods
 from ledger.stretches import CORRECTIONS, LONGEST_TIMESTEP
+from ledger.totals import Total
 from workloads.models import Job
 
 Kind = Entry.Kind
@@ -142,20 +143,19 @@ def _added(rows: Iterable[Amounts]) -> Amounts:
     return settled, held
 
 
-def _ranked_sums(periods: list[Period], ids: set[int] | None, limit: int) -> _Ranking:
+def _ranked_sums(periods: Sequence[Period], ids: set[int] | None, limit: int) -> _Ranking:
     """Let the database rank: a year has more jobs than anybody will read. None: of all budgets."""
     mine = Q() if ids is None else Q(budget_id__in=ids)
     sums = settled_by_jobs(budget_ids=ids, periods=periods)
     dearest = dearest_jobs(budget_ids=ids, periods=periods, limit=limit)
-    # By a value that no index has: else SQLite goes through all jobs to have them by person.
-    whose = sums.values_list(F("job__submitted_by_id") + 0)
+    whose = sums.values_list("person_id")
     jobs = Count("job_id", distinct=len(periods) > 1)  # a row of each job in a period
-    by_person = whose.annotate(count=jobs, a=Sum("settled_mgpus"), b=Sum("gpu_seconds"))
+    by_person = whose.annotate(count=jobs, a=Total("settled_mgpus"), b=Total("gpu_seconds"))
     people = {pk: (count, (settled, held)) for pk, count, settled, held in by_person}
     # The whole has also what was corrected of no job.
     all_of = Rollup.objects.filter(mine, size=Rollup.Size.PERIOD, since=0, period__in=periods)
     total = all_of.filter(kind__in=SETTLES).order_by()
-    found = total.aggregate(a=Sum(SIGNED, default=0), b=Sum("gpu_seconds", default=0))
+    found = total.aggregate(a=Total(SIGNED), b=Total("gpu_seconds"))
     return _Ranking(
         total=(found["a"], found["b"]),
         jobs=[(pk, (settled, held)) for pk, settled, held in dearest],
@@ -183,7 +183,7 @@ def _ranked(found: Found, limit: int) -> _Ranking:
 
 def _grouped(rows: QuerySet[Any]) -> Found:
     whose = rows.order_by().values_list("job_id", "job__submitted_by_id")
-    totals = whose.annotate(a=Sum(SIGNED), b=Sum("gpu_seconds"))
+    totals = whose.annotate(a=Total(SIGNED), b=Total("gpu_seconds"))
     return {Whose(job, person): (settled, held) for job, person, settled, held in totals}
 
 

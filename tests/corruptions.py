@@ -8,7 +8,7 @@ from clusters.models import GpuState, PoolRate
 from ledger import reports
 from ledger.instants import iso, to_seconds
 from ledger.models import ClosedTimestep, Entry, JobRollup, JobSettled, Rollup
-from tests.factories import T0, T1, TIMESTEP, make_budget, make_period, make_shares
+from tests.factories import T0, T1, TIMESTEP, make_budget, make_period, make_shares, make_user
 from tests.reconcile_world import AUK, BORDER, END, MINUTE, PETREL, TERN, Books
 from workloads.models import Holding, Run
 
@@ -182,6 +182,11 @@ def wrong_total(books: Books) -> None:
 def wrong_sum_of_a_job(books: Books) -> None:
     rows = JobSettled.objects.filter(job=books.long.job_id, period=books.second)
     rows.update(gpu_seconds=F("gpu_seconds") - 1)
+
+
+def sum_of_anothers_job(books: Books) -> None:
+    rows = JobSettled.objects.filter(job=books.long.job_id, period=books.second)
+    rows.update(person=make_user("other"))
 
 
 def wrong_sum_of_an_attempt(books: Books) -> None:

@@ -288,7 +288,7 @@ class TestRow11SmallUseAddsUp:
 
     @pytest.mark.once
     def test_a_million_seconds_are_a_million_seconds(self) -> None:
-        second = Fact(1, 1, "charge", True, False, 1, 1, 0, 1, 1, 0)  # 1 s at rate 1 per mille
+        second = Fact(1, 1, "charge", True, False, 1, 1, 1, 0, 1, 1, 0)  # at rate 1 per mille
         found = sums_of(repeat(second, 10**6), {1: UTC})
         assert {sums[:2] for sums in found.values()} == {(10**6, 10**6)}
 

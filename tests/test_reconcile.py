@@ -263,6 +263,15 @@ OF_SUMS = [
         ),
     ),
     Case(
+        wrong.sum_of_anothers_job,
+        (
+            f"{SUM}, second, job {{b.long.job_id}}, settled: the sum says 0 mGPU-s, entries "
+            "28,800,000; 0 GPU-seconds, entries 28,800",
+            f"{SUM}, second, job {{b.long.job_id}}, settled: the sum says 28,800,000 mGPU-s, "
+            "entries 0; 28,800 GPU-seconds, entries 0",
+        ),
+    ),
+    Case(
         wrong.wrong_sum_of_a_job,
         (
             f"{SUM}, second, job {{b.long.job_id}}, settled: the sum says 28,799 GPU-seconds, "

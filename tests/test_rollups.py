@@ -250,7 +250,7 @@ def test_many_sums_take_a_statement_for_a_thousand(
 
 def test_a_sum_that_no_integer_holds_is_refused(tree: dict[str, Any], period: Period) -> None:
     job = make_job(tree["orlo/vision/tern"])
-    cell = SettledCell(job.pk, period.pk, job.budget_id)
+    cell = SettledCell(job.pk, period.pk, job.budget_id, job.submitted_by_id)
     with transaction.atomic():
         upsert(JobSettled, {cell: (2**63 - 1, 0)})
     with pytest.raises(DatabaseError), transaction.atomic():
