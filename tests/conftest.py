@@ -10,7 +10,6 @@ import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import connection, transaction
-from django.db.backends.sqlite3.base import DatabaseWrapper as SqliteWrapper
 from django.test import Client
 from hypothesis import settings as property_settings
 from rest_framework.test import APIClient
@@ -113,26 +112,44 @@ def _static_files_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _flush_past_triggers() -> Iterator[None]:
-    """Let tests with real transactions empty SQLite's tables, which our triggers forbid.
-
-    PostgreSQL truncates them, which no row trigger sees.
-    """
-    operations = SqliteWrapper.ops_class
+    """Let tests with real transactions empty tables, which our triggers forbid."""
+    operations, on_postgresql = type(connection.ops), connection.vendor == "postgresql"
     flush = operations.execute_sql_flush
+    around = _postgresql_triggers if on_postgresql else _sqlite_triggers
 
     def without_triggers(self: Any, sql_list: list[str]) -> None:
         with transaction.atomic(using=self.connection.alias), self.connection.cursor() as cursor:
-            cursor.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
-            triggers: list[tuple[str, str]] = cursor.fetchall()
-            for name, _ in triggers:
-                cursor.execute(f'DROP TRIGGER "{name}"')
+            off, on = around(cursor)
+            for statement in off:
+                cursor.execute(statement)
             flush(self, sql_list)
-            for _, sql in triggers:
-                cursor.execute(sql)
+            for statement in on:
+                cursor.execute(statement)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(operations, "execute_sql_flush", without_triggers)
         yield
+
+
+def _sqlite_triggers(cursor: Any) -> tuple[list[str], list[str]]:
+    """Return what drops all triggers, and what makes them again."""
+    cursor.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
+    found: list[tuple[str, str]] = cursor.fetchall()
+    return [f'DROP TRIGGER "{name}"' for name, _ in found], [sql for _, sql in found]
+
+
+def _postgresql_triggers(cursor: Any) -> tuple[list[str], list[str]]:
+    """Return what turns those off that see a table emptied, no row's, and what turns them on."""
+    cursor.execute(
+        "SELECT tgrelid::regclass::text, tgname FROM pg_trigger "
+        "WHERE NOT tgisinternal AND tgtype & 32 <> 0"
+    )
+    found: list[tuple[str, str]] = cursor.fetchall()
+    off, on = (
+        "; ".join(f"ALTER TABLE {table} {turn} TRIGGER {name}" for table, name in found)
+        for turn in ("DISABLE", "ENABLE")
+    )
+    return [off], [on]
 
 
 @pytest.fixture
