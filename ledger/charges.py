@@ -8,6 +8,7 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 
 from budgets.models import Period
+from ledger.bulk import among
 from ledger.entries import Attempt, hold_entry, unsaved, write
 from ledger.figures import OpenHolds, open_holds
 from ledger.instants import LedgerError, iso, span, whole
@@ -161,6 +162,6 @@ def _mark(held: Iterable[Segment], end: datetime) -> None:
     by_end: dict[datetime, list[int]] = defaultdict(list)
     for run_id, instant in until.items():
         by_end[instant].append(run_id)
-    Run.objects.filter(pk__in=by_end.pop(end, [])).update(charged_until=end)
+    Run.objects.filter(among("pk", by_end.pop(end, []))).update(charged_until=end)
     early = [Run(pk=pk, charged_until=at) for at, ids in by_end.items() for pk in ids]
     Run.objects.bulk_update(early, ["charged_until"], batch_size=200)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from django.db.models import Case, F, QuerySet, When
 
 from budgets.models import Period
+from ledger.bulk import among
 from ledger.entries import Attempt
 from ledger.kinds import HOLDS
 from ledger.models import Entry, JobRollup
@@ -19,14 +20,14 @@ OpenHolds = dict[Attempt, dict[int, int]]
 
 def holds_in(period: Period, job_ids: Iterable[int]) -> Iterator[tuple[Attempt, int]]:
     """Yield what is left of each attempt's hold in a period, also where that is 0."""
-    sums = JobRollup.objects.filter(period=period, job_id__in=sorted(job_ids), kind__in=HOLDS)
+    sums = JobRollup.objects.filter(among("job_id", sorted(job_ids)), period=period, kind__in=HOLDS)
     rows = sums.order_by().values_list("job_id", "attempt").annotate(left=Total(SIGNED_HOLD))
     return ((Attempt(job_id, number), left) for job_id, number, left in rows)
 
 
 def open_holds(job_ids: Iterable[int]) -> OpenHolds:
     """Return Σ hold − Σ release of the jobs' attempts, where it isn't 0."""
-    return _open(JobRollup.objects.filter(job_id__in=sorted(job_ids)))
+    return _open(JobRollup.objects.filter(among("job_id", sorted(job_ids))))
 
 
 def all_open_holds(*, period: Period | None = None) -> OpenHolds:

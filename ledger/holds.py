@@ -11,6 +11,7 @@ from django.db.models import Q
 from budgets.models import Budget
 from budgets.periods import active
 from clusters.models import Pool
+from ledger.bulk import among
 from ledger.entries import Attempt, free_key, hold_entry, write
 from ledger.figures import Accounts, OpenHolds, accounts, all_open_holds, open_holds
 from ledger.instants import LedgerError, iso, span, to_seconds, whole
@@ -197,7 +198,7 @@ def _funded(runs: Iterable[Keyed], at: datetime) -> list[Funded]:
     begun = Q(started_at=None) | Q(started_at__lte=at)
     rows = (
         Holding.objects.filter(begun, Q(ended_at=None) | Q(ended_at__gt=at), funded=True)
-        .filter(run_id__in=sorted(run.pk for run in runs))
+        .filter(among("run_id", sorted(run.pk for run in runs)))
         .order_by("run_id")
         .values_list(
             *("run_id", "run__job_id", "run__number", "run__job__budget_id"),
@@ -218,7 +219,7 @@ def _key_at(attempt: Attempt, start: datetime) -> str:
 def _keys_at(funded: list[Funded], start: datetime) -> set[str]:
     """Return the keys of an instant's top-ups. Numbered ones follow only a key that is there."""
     jobs = {_key_at(one.attempt, start): one.attempt.job_id for one in funded}
-    known = set(Entry.objects.filter(key__in=list(jobs)).values_list("key", flat=True))
+    known = set(Entry.objects.filter(among("key", list(jobs))).values_list("key", flat=True))
     if not known:
         return known
     again = [jobs[key] for key in known]

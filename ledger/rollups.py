@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from django.db import connection, models, transaction
 
 from budgets.models import Period
-from ledger.bulk import insert
+from ledger.bulk import among, insert
 from ledger.instants import local_day, to_seconds
 from ledger.kinds import HOLDS, SETTLES
 from ledger.lock import lock_ledger
@@ -86,7 +86,7 @@ def add(entries: Sequence[Entry]) -> None:
     """
     assert connection.in_atomic_block, "an entry and its sums are written together or not at all"
     jobs = {entry.job_id for entry in entries if entry.job_id and entry.kind in BY_TIME}
-    known = Job.objects.filter(pk__in=jobs).order_by()
+    known = Job.objects.filter(among("pk", jobs)).order_by() if jobs else Job.objects.none()
     rows = known.values_list("pk", "kind", "submitted_by_id")
     of_jobs = {pk: (kind, person_id) for pk, kind, person_id in rows}
     made = [_fact(entry, of_jobs) for entry in entries]

@@ -6,7 +6,7 @@ import pytest
 from django.db import connection
 
 from budgets.models import Budget
-from ledger.bulk import array
+from ledger.bulk import among, array
 from ledger.entries import write
 from ledger.models import Entry
 from tests.factories import T0, make_period, someone
@@ -62,3 +62,20 @@ def test_an_array_holds_its_values(kind: str, values: list[Any]) -> None:
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT %s::{kind}[]", [array(values)])
         assert cursor.fetchone() == (values,)
+
+
+def test_rows_are_picked_by_thousands_of_values(tree: dict[str, Budget]) -> None:
+    write(entries(tree["orlo"]))
+    keys = [f"{number}:{text}" for number, text in enumerate(TEXTS)]
+    some = Entry.objects.filter(among("key", [*keys[1:], *map(str, range(5000))]))
+    assert {entry.key for entry in some} == set(keys[1:])
+    ids = {entry.pk for entry in some}
+    assert {entry.pk for entry in Entry.objects.filter(among("pk", ids | {0, -1}))} == ids
+    of = Entry.objects.filter(among("budget_id", [tree["orlo"].pk]), kind="grant")
+    assert of.count() == len(TEXTS)
+
+
+@pytest.mark.parametrize("name", ["key", "pk", "job_id"])
+def test_none_is_one_of_no_values(tree: dict[str, Budget], name: str) -> None:
+    write(entries(tree["orlo"]))
+    assert not Entry.objects.filter(among(name, [])).exists()
