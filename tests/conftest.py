@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Iterator
+from copy import deepcopy
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from config.celery import app
 from config.launcher.testing import find_chromium
 from tests import factories as make
 from tests.factories import HOUR, T0
+from tests.kept_rows import Rows, put, take
 from tests.pages_day import Day, play
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -204,10 +206,22 @@ def module_rows(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]
             transaction.set_rollback(True)
 
 
+@pytest.fixture(scope="session")
+def kept_days() -> list[tuple[Day, Rows]]:
+    """Return the list that keeps the day of tests.pages_day with its rows, once it was played."""
+    return []
+
+
 @pytest.fixture(scope="module")
-def played(module_rows: None) -> Day:
+def played(module_rows: None, kept_days: list[tuple[Day, Rows]]) -> Day:
     """Return the day of tests.pages_day, played once; a test takes its own copy of it."""
-    return play()
+    if kept_days:
+        day, rows = kept_days[0]
+        put(rows)
+    else:
+        day = play()
+        kept_days.append((day, take()))
+    return deepcopy(day)
 
 
 # --- The cast: who does what in the tree of tests.factories.TREE ---------------------------------

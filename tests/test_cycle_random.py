@@ -5,7 +5,9 @@
 
 import os
 import random
+from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -24,6 +26,11 @@ DAYS = int(os.environ.get("RANDOM_DAYS", "3"))
 FAILING = [1001, 1006, 1010, *range(2000, 2000 + DAYS - 3)]  # the first ones found faults
 SECOND = timedelta(seconds=1)
 PAUSES = (0, 1, 47, 300, 900, 1800, 1800, 3600, 12_000)  # seconds between cycles
+
+
+def one_on_both(seeds: Sequence[int]) -> list[Any]:
+    """The last is drawn on the second database too: what a day asks of it, each day asks."""
+    return [*(pytest.param(seed, marks=pytest.mark.once) for seed in seeds[:-1]), *seeds[-1:]]
 
 
 class Day:
@@ -132,7 +139,7 @@ def play(day: Day, *, settled: bool):
     return last
 
 
-@pytest.mark.parametrize("seed", range(DAYS))
+@pytest.mark.parametrize("seed", one_on_both(range(DAYS)))
 def test_a_random_day_keeps_every_rule(seed):
     play(Day(seed), settled=True)
     assert_reconciled()
@@ -140,7 +147,7 @@ def test_a_random_day_keeps_every_rule(seed):
     assert Job.objects.filter(state__in=Job.ENDED).count() > 2
 
 
-@pytest.mark.parametrize("seed", FAILING)
+@pytest.mark.parametrize("seed", one_on_both(FAILING))
 def test_a_random_day_with_a_cluster_that_fails_keeps_every_rule(seed, monkeypatch):
     monkeypatch.setitem(KINDS, "simulated", Flaky)
     monkeypatch.setattr(Flaky, "dice", random.Random(seed))

@@ -51,6 +51,7 @@ def rows(name: str, cells: int) -> list[list[str]]:
     return [row for row in parted if len(row) == cells]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
 def test_every_model_is_a_word_of_the_glossary(model):
     word = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", model.__name__).lower().replace("gpu", "GPU")
@@ -59,6 +60,7 @@ def test_every_model_is_a_word_of_the_glossary(model):
     assert re.search(rf"(^|, ){word}(,|$)", f"{heads}, {bold}"), f"{word!r} is missing"
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("of", "value"), CHOICES)
 def test_every_state_is_a_word_of_the_glossary(of, value):
     value = {"realtime": "real time"}.get(value, value)

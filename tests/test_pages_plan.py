@@ -17,6 +17,9 @@ from tests.pages_day import NOW, go_on, stand_at
 from tests.pages_world import client_of, queries, text_of
 from workloads.models import Holding, Run
 
+# Who sees the page on the second database too: test_access_everywhere.
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture
 def day(played, db, monkeypatch):

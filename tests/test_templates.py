@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from django.template.loader import get_template, render_to_string
 
+pytestmark = pytest.mark.once
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATES = sorted((ROOT / "templates").rglob("*.html"))
 OWN = sorted((ROOT / "static").glob("*.*"))

@@ -12,6 +12,7 @@ from django.utils import timezone, translation
 from clusters.templatetags import allotment as tags
 from clusters.templatetags import figures
 
+pytestmark = pytest.mark.once
 CREDIT = 3_600_000
 NOW = datetime(2026, 11, 26, 17, 12, 8, tzinfo=UTC)  # Thursday, 14:12 in São Paulo
 
