@@ -17,7 +17,7 @@ from allocator import calls, entitlements, refusals, timesteps
 from allocator.core import contract
 from allocator.core import problem as core
 from allocator.core.weights import gpu_seconds, time_decay, urgencies, weight
-from allocator.draining import Draining
+from allocator.draining import Draining, protected_steps
 from allocator.models import Cycle
 from allocator.stopped import Stopped
 from budgets import shares
@@ -302,11 +302,7 @@ class _Builder:
 
     def _running(self, run: Run, remaining: int) -> core.Running:
         rows = self._rows(run)
-        protected = 0
-        if run.state != Run.State.RUNNING:
-            protected = 1  # decided already: its GPUs are its own until the connector answers
-        elif run.protected_until is not None and run.protected_until > self.at:
-            protected = timesteps.ceil_steps(run.protected_until - self.origin)
+        protected = protected_steps(run, at=self.at, origin=self.origin)
         remaining = max(remaining, protected)
         for holding in run.holdings.all():
             self._pin(holding.node_id, protected)

@@ -1,24 +1,24 @@
 """How budgets say no: sentences for people, by field, and what a stale base carries."""
 
-from datetime import datetime
-
-from django.core.exceptions import ValidationError
-
 from budgets.models import Budget, ChangeSet
+from clusters.refusals import Refused, check_instant
+
+__all__ = [
+    "AMOUNT_MAX",
+    "CREDIT",
+    "SUM_MAX",
+    "Refused",
+    "StaleBase",
+    "check_instant",
+    "credits",
+    "percent",
+]
 
 # Milli-GPU-seconds, of what the database's integers hold (9.2 × 10¹⁸): what one decision may move;
 # and all that decisions move in a period, in and out, so that no sum of theirs is beyond it.
 AMOUNT_MAX = 10**17
 SUM_MAX = 4 * 10**18
 CREDIT = 3_600_000  # milli-GPU-seconds: one GPU-hour at rate 1000 per mille
-
-
-class Refused(ValidationError):
-    """A rule of the tree says no; the sentence says what to change. Keyed by field."""
-
-    def __init__(self, field: str, sentence: str) -> None:
-        super().__init__({field: sentence})
-        self.sentence = sentence
 
 
 class StaleBase(Exception):
@@ -50,11 +50,3 @@ def credits(amount_mgpus: int) -> str:
     sign = "-" if amount_mgpus < 0 else ""
     hundredths = (abs(amount_mgpus) * 100 + CREDIT // 2) // CREDIT
     return f"{sign}{hundredths // 100:,}.{hundredths % 100:02d}"
-
-
-def check_instant(at: datetime, field: str) -> None:
-    """Refuse an instant without a zone or with a fraction of a second."""
-    if at.tzinfo is None or at.utcoffset() is None:
-        raise Refused(field, "The instant has no time zone: end it with Z for UTC.")
-    if at.microsecond:
-        raise Refused(field, "The instant has a fraction of a second: give whole seconds.")

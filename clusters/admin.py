@@ -1,11 +1,14 @@
-"""Clusters, pools, nodes and drains are set up here; the logs of states are read only."""
+"""Clusters, pools and nodes are set up here; the logs of states are read only.
+
+Maintenance windows have pages of their own, which look first what a window does.
+"""
 
 from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest
 
-from clusters.models import Cluster, Drain, GpuState, Node, NodeState, Pool, PoolRate
+from clusters.models import Cluster, GpuState, Node, NodeState, Pool, PoolRate
 
 
 @admin.register(Cluster)
@@ -32,17 +35,11 @@ class PoolAdmin(admin.ModelAdmin):
     inlines = (PoolRateInline,)
 
 
-class DrainInline(admin.TabularInline):
-    model = Drain
-    extra = 0
-
-
 @admin.register(Node)
 class NodeAdmin(admin.ModelAdmin):
     list_display = ("name", "pool", "gpus", "position", "active_from", "active_until")
     list_filter = ("pool",)
     search_fields = ("name",)
-    inlines = (DrainInline,)
 
 
 class LogAdmin(admin.ModelAdmin):

@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
 
@@ -92,9 +93,84 @@ class Node(models.Model):
         return self.active_from <= at and (self.active_until is None or at < self.active_until)
 
 
-class Drain(models.Model):
-    """A window in which nothing may be placed on a node (maintenance); open-ended if no end."""
+class Window(models.Model):
+    """A maintenance window: nodes that are to be empty from an instant on, for one reason.
 
+    What plans keep to are its drains, one a node, with its own instants; one that was called off
+    has none. Written in clusters.windows only.
+    """
+
+    class State(models.TextChoices):
+        """What it is at an instant; worked out, never stored."""
+
+        PLANNED = "planned", "Planned"
+        OPEN = "open", "Open"
+        OVER = "over", "Over"
+        CALLED_OFF = "called_off", "Called off"
+
+    starts_at = models.DateTimeField()
+    ends_at = models.DateTimeField(null=True, blank=True)
+    reason = models.CharField(max_length=200)
+    version = models.PositiveIntegerField(default=1)  # of the newest line of its record
+    called_off_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ("starts_at", "id")
+        constraints = (
+            models.CheckConstraint(
+                condition=Q(ends_at__isnull=True) | Q(ends_at__gt=F("starts_at")),
+                name="window_ends_after_start",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"window {self.pk} from {self.starts_at}"
+
+    def state(self, at: datetime) -> str:
+        if self.called_off_at is not None:
+            return self.State.CALLED_OFF
+        if self.ends_at is not None and self.ends_at <= at:
+            return self.State.OVER
+        return self.State.OPEN if self.starts_at <= at else self.State.PLANNED
+
+
+class WindowEvent(models.Model):
+    """Append-only record of a window: who did what when, and what it was from then on."""
+
+    class Kind(models.TextChoices):
+        SET = "set", "Set"
+        CHANGED = "changed", "Changed"
+        ENDED = "ended", "Ended"
+        CALLED_OFF = "called_off", "Called off"
+
+    window = models.ForeignKey(Window, on_delete=models.PROTECT, related_name="events")
+    version = models.PositiveIntegerField()
+    kind = models.CharField(max_length=10, choices=Kind)
+    at = models.DateTimeField()
+    by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
+    )
+    nodes = models.JSONField(default=list)  # names, in the order of the grid
+    starts_at = models.DateTimeField()
+    ends_at = models.DateTimeField(null=True)
+    reason = models.CharField(max_length=200)
+
+    class Meta:
+        ordering = ("window_id", "version")
+        constraints = (
+            models.UniqueConstraint(fields=["window", "version"], name="one_event_per_version"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.window_id}, version {self.version}: {self.kind}"
+
+
+class Drain(models.Model):
+    """A span in which nothing may be placed on a node (maintenance); open-ended if no end."""
+
+    window = models.ForeignKey(  # none: written by a script
+        Window, null=True, blank=True, on_delete=models.PROTECT, related_name="drains"
+    )
     node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="drains")
     starts_at = models.DateTimeField()
     ends_at = models.DateTimeField(null=True, blank=True)

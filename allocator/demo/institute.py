@@ -13,7 +13,8 @@ from budgets import periods
 from budgets import services as budgets
 from budgets import shares as reads
 from budgets.models import Budget, ChangeSet, Period
-from clusters.models import Cluster, Drain, Node, Pool, PoolRate, SimulatedFault
+from clusters import windows
+from clusters.models import Cluster, Node, Pool, PoolRate, SimulatedFault
 from ledger import services as ledger
 
 CLUSTER = "orlo-a"
@@ -206,9 +207,11 @@ def _mishaps(start: datetime) -> None:
         ("h100-n06", 13 * H, 3 * H, "firmware"),
         ("b200-n02", 26 * H, 4 * H, "power supply"),
     ):
-        Drain.objects.create(
-            node=nodes[name],
+        windows.set_window(
+            nodes=[nodes[name]],
             starts_at=start + begins,
             ends_at=start + begins + hours,
             reason=reason,
+            by=None,
+            now=start,
         )
