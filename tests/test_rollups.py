@@ -1,6 +1,7 @@
 """Sums kept with the entries: every figure read from them is what the entries say, to the unit."""
 
 import io
+from copy import deepcopy
 from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -27,6 +28,7 @@ from ledger.spent import settled_between
 from ledger.stretches import cover
 from tests import ledger_by_hand as by_hand
 from tests.factories import T0, TIMESTEP, make_job, make_period, someone
+from tests.kept_rows import Rows, put, take
 from tests.ledger_by_hand import DAYS, World, make_world
 from tests.ledger_world import CREDIT, give, write_entry
 
@@ -49,9 +51,24 @@ def random(request: pytest.FixtureRequest) -> Random:
     return Random(request.param[0])
 
 
+@pytest.fixture(scope="module")
+def made() -> dict[Any, tuple[World, Any, Rows]]:
+    """What was made of a seed and a zone: the world, where its dice stood then, and the rows."""
+    return {}
+
+
 @pytest.fixture
-def world(request: pytest.FixtureRequest, random: Random) -> World:
-    return make_world(random, request.node.callspec.params["random"][1])
+def world(
+    request: pytest.FixtureRequest, random: Random, made: dict[Any, tuple[World, Any, Rows]]
+) -> World:
+    drawn = request.node.callspec.params["random"]
+    if drawn in made:
+        put(made[drawn][2])
+    else:
+        made[drawn] = make_world(random, drawn[1]), random.getstate(), take()
+    world, dice, _ = made[drawn]
+    random.setstate(dice)
+    return deepcopy(world)
 
 
 def windows(random: Random, count: int) -> list[tuple[datetime, datetime]]:
