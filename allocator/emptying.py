@@ -69,15 +69,12 @@ class NodeOutlook:
     likely: datetime
     empty_since: datetime | None  # what it held last ended then, and nothing holds it now
     answers: bool  # False: its cluster can't be asked to stop anything
+    now: datetime
 
     @property
     def is_free(self) -> bool:
         """Whether nothing holds it and nothing will: it is empty, and its window has begun."""
-        return not self.stays and self.free_from <= self.asked and self.drain_has_begun
-
-    @property
-    def drain_has_begun(self) -> bool:
-        return self.begins_at <= self.asked
+        return not self.stays and self.begins_at <= self.now
 
     @property
     def late_s(self) -> int:
@@ -149,9 +146,19 @@ class WindowOutlook:
 
 def of_window(window: Window, *, now: datetime) -> WindowOutlook:
     """When the nodes of a window are free. A constant number of queries."""
-    span = span_of(window)
-    drains = [drain for drain in _open(now) if drain.window_id == window.pk]
-    return _Reader(now, _open(now)).outlook(span, drains)
+    found = of_windows(now=now).get(window.pk)
+    return found or WindowOutlook(span_of(window), [], now)
+
+
+def of_windows(*, now: datetime) -> dict[int, WindowOutlook]:
+    """The same for all that are open or to come, by id. A constant number of queries."""
+    drains = _open(now)
+    by_window: dict[int, list[Drain]] = defaultdict(list)
+    for drain in drains:
+        if drain.window_id is not None:
+            by_window[drain.window_id].append(drain)
+    reader = _Reader(now, drains)
+    return {pk: reader.outlook(reader.span(mine), mine) for pk, mine in by_window.items()}
 
 
 def of_span(span: Span, *, now: datetime, instead_of: Window | None = None) -> WindowOutlook:
@@ -197,7 +204,9 @@ class _Reader:
         for run in self.runs:
             for node_id, gpus in _held(run).items():
                 self.on[node_id].append((run, gpus))
-        nodes = [node for node in clusters.all_nodes() if node.is_active(now)]
+        known = clusters.all_nodes()
+        self.row = {node.pk: n for n, node in enumerate(known)}
+        nodes = [node for node in known if node.is_active(now)]
         ended = Holding.objects.filter(node__in=nodes, ended_at__lte=now).order_by()
         self.last = dict(ended.values_list("node_id").annotate(Max("ended_at")))
         self.emptied = self._draining(nodes).emptied(windows)
@@ -233,6 +242,12 @@ class _Reader:
         first = sorted(self.emptied, key=lambda e: (e.drain is not None, e.asked))
         return (self._node(one) for one in first)
 
+    def span(self, drains: Sequence[Drain]) -> Span:
+        """What a window is, of its drains."""
+        first = drains[0]
+        nodes = sorted((drain.node for drain in drains), key=lambda node: self.row[node.pk])
+        return Span(tuple(nodes), first.starts_at, first.ends_at, first.reason)
+
     def outlook(self, span: Span, drains: Sequence[Drain]) -> WindowOutlook:
         wanted = {id(drain) for drain in drains} | {drain.pk for drain in drains if drain.pk}
         mine = [e for e in self.emptied if e.drain and (e.drain.pk or id(e.drain)) in wanted]
@@ -261,6 +276,7 @@ class _Reader:
             likely=max([asked, *(stay.likely for stay in stays)]),
             empty_since=None if stays else self.last.get(one.node.pk),
             answers=one.node.pool.cluster.slug not in self.unsure,
+            now=self.now,
         )
 
     def _stay(self, one: Emptied, run: Run, gpus: int) -> Stay:

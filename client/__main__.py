@@ -25,6 +25,7 @@ examples:
   python3 -m client burn orlo/science --format json
   python3 -m client ask orlo/science/petrel 250 --until 2026-12-01T00:00:00Z --why "one more sweep"
   python3 -m client decide 3 --from orlo/science --why "from the reserve"
+  python3 -m client drain h100-n[01-08] --until 2026-12-01T12:00:00Z --reason firmware --preview
 """
 CREDIT = tables.MGPUS_PER_CREDIT
 DIGITS = 12  # of the largest amount; more is no amount but a slip
@@ -104,6 +105,21 @@ def _decide(client: Client, asked: argparse.Namespace) -> Any:
     return client.grant(asked.request, source=asked.source, reason=asked.why, given=given)
 
 
+def _drain(client: Client, asked: argparse.Namespace) -> Any:
+    return client.drain(
+        asked.nodes,
+        reason=asked.reason,
+        start=asked.start,
+        end=asked.end,
+        preview=asked.preview,
+    )
+
+
+def _drains(client: Client, asked: argparse.Namespace) -> Any:
+    states = () if asked.all else ("open", "planned")
+    return list(islice(client.windows(states=states), asked.limit))
+
+
 COMMANDS: dict[str, Command] = {
     "submit": _submit,
     "jobs": _jobs,
@@ -121,6 +137,9 @@ COMMANDS: dict[str, Command] = {
     "notices": lambda client, asked: list(islice(client.notices(unread=asked.unread), 50)),
     "plan": lambda client, asked: client.plan(),
     "nodes": lambda client, asked: client.nodes(),
+    "drain": _drain,
+    "drains": _drains,
+    "undrain": lambda client, asked: client.undrain(asked.window),
 }
 
 
@@ -156,7 +175,11 @@ def _parser() -> argparse.ArgumentParser:
     notices = command("notices", "List what you were told, the newest first.")
     notices.add_argument("--unread", action="store_true")
     command("plan", "Show the current plan, job by job.")
-    command("nodes", "Show the nodes and their states.")
+    command("nodes", "Show the nodes, their states, and when they will be free.")
+    _add_drain(command("drain", "Set a window of maintenance; say when its nodes are free."))
+    _add_drains(command("drains", "List windows of maintenance that are open or to come."))
+    undrain = command("undrain", "End a window of maintenance, or call it off.")
+    undrain.add_argument("window", type=int)
     return parser
 
 
@@ -213,6 +236,19 @@ def _add_decide(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--withdraw", action="store_true")
     parser.add_argument("--given", type=_amount, help="less than was asked for, in its unit")
     parser.add_argument("--why", default="")
+
+
+def _add_drain(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("nodes", nargs="+", metavar="NODE", help="a name, or h100-n[01-08]")
+    parser.add_argument("--from", dest="start", help="such as 2026-12-01T08:00:00Z; else now")
+    parser.add_argument("--until", dest="end", help="else until it is ended")
+    parser.add_argument("--reason", required=True)
+    parser.add_argument("--preview", action="store_true", help="only say what it would do")
+
+
+def _add_drains(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--all", action="store_true", help="those that are over, too")
+    parser.add_argument("--limit", type=int, default=50, help="default: 50")
 
 
 def _amount(text: str) -> Decimal:

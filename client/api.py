@@ -162,6 +162,33 @@ class Client:
         """Return every node in use, with its state."""
         return list(self._send("GET", "nodes/"))
 
+    def windows(self, *, states: Sequence[str] = ()) -> Iterator[Json]:
+        """Yield windows of maintenance, the one that begins last first."""
+        return self._pages("windows/", {"state": list(states)} if states else {})
+
+    def window(self, window: int) -> Json:
+        """Return one window, and when each of its nodes is free."""
+        return self._send("GET", f"windows/{window}/")
+
+    def drain(
+        self,
+        nodes: Sequence[str],
+        *,
+        reason: str,
+        start: str | None = None,
+        end: str | None = None,
+        preview: bool = False,
+    ) -> Json:
+        """Set a window on nodes, h100-n[01-08] for many; now on, and until it is ended, unless
+        `start` and `end` say otherwise. `preview`: only say what it would do."""
+        body: Json = {"nodes": list(nodes), "reason": reason, "starts_at": start, "ends_at": end}
+        return self._send("POST", "windows/preview/" if preview else "windows/", body=body)
+
+    def undrain(self, window: int) -> Json:
+        """End a window that has begun; call one off that hasn't."""
+        deed = "call-off" if self.window(window)["state"] == "planned" else "end"
+        return self._send("POST", f"windows/{window}/{deed}/", body={})
+
     def me(self) -> Json:
         """Return who the token belongs to."""
         return self._send("GET", "me/")

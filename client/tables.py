@@ -97,10 +97,13 @@ def plan(found: dict[str, Any]) -> str:
 
 def nodes(found: list[dict[str, Any]]) -> str:
     rows = [
-        (n["name"], n["pool"], n["gpus"], n["state"], n["held_gpus"], n["free_gpus"], n["reason"])
+        (
+            *(n["name"], n["pool"], n["gpus"], n["state"], n["held_gpus"], n["free_gpus"]),
+            *(n["reason"], n["free_from"]),
+        )
         for n in found
     ]
-    heads = ("node", "pool", "GPUs", "state", "held", "free", "reason")
+    heads = ("node", "pool", "GPUs", "state", "held", "free", "reason", "free from")
     return table(heads, rows, right=(2, 4, 5))
 
 
@@ -136,6 +139,42 @@ def notices(found: list[dict[str, Any]]) -> str:
     return table(("id", "at", "", "notice"), rows, right=(0,))
 
 
+def windows(found: list[dict[str, Any]]) -> str:
+    rows = [
+        (
+            *(w["id"], w["state"], " ".join(w["nodes"]), w["starts_at"], w["ends_at"]),
+            *((w["free"] or {}).get("free_from"), w["set_by"], w["reason"]),
+        )
+        for w in found
+    ]
+    heads = ("id", "state", "nodes", "from", "until", "free from", "by", "reason")
+    return table(heads, rows, right=(0,))
+
+
+def window(found: dict[str, Any]) -> str:
+    """Return one window, or what one would be: when each node is free, and because of what."""
+    head = [("window", f"{found['id']}, {found['state']}")] if "id" in found else []
+    facts = [
+        *head,
+        ("nodes", f"{len(found['nodes'])}, {found['gpus']} GPUs"),
+        ("from", found["starts_at"]),
+        ("until", found["ends_at"] or "it is ended"),
+    ]
+    outlook = found["outlook"]
+    if outlook is None:
+        return table(("", ""), facts).partition("\n")[2]
+    facts += [
+        ("free from", f"{outlook['free_from']}, likely {outlook['likely_free_from']}"),
+        ("stops", f"{len(outlook['interrupted'])} runs"),
+        ("moves", f"{len(outlook['moves'])} planned starts"),
+    ]
+    shown = table(("", ""), facts).partition("\n")[2]
+    rows = [
+        (n["node"], n["free_from"], n["likely_free_from"], _held_by(n)) for n in outlook["nodes"]
+    ]
+    return f"{shown}\n\n{table(('node', 'free from', 'likely', 'held by'), rows)}"
+
+
 SHOWN: dict[str, Callable[[Any], str]] = {
     "submit": job,
     "show": job,
@@ -149,7 +188,19 @@ SHOWN: dict[str, Callable[[Any], str]] = {
     "notices": notices,
     "plan": plan,
     "nodes": nodes,
+    "drain": window,
+    "drains": windows,
+    "undrain": window,
 }
+
+
+def _held_by(node: dict[str, Any]) -> str:
+    """What holds a node longest, as far as one may know it."""
+    if not node["runs"]:
+        return "free" if node["is_free"] else "nothing now"
+    stay = node["runs"][0]
+    name = f"{stay['name']} #{stay['job']}" if stay["job"] else "another budget's work"
+    return f"{name}, {stay['how']} until {stay['leaves_by']}"
 
 
 def _asked(row: dict[str, Any], which: str = "") -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Prefetch, Q, QuerySet
 
 from clusters import services as clusters
 from clusters.models import Drain, Node, Window, WindowEvent
@@ -232,6 +232,12 @@ def span_of(window: Window) -> Span:
     ordered = drains.order_by("node__pool__position", "node__pool_id", "node__position")
     nodes = tuple(drain.node for drain in ordered)
     return Span(nodes, window.starts_at, window.ends_at, window.reason)
+
+
+def with_record(windows: QuerySet[Window]) -> QuerySet[Window]:
+    """Have the records read with the windows. One query more."""
+    record = WindowEvent.objects.select_related("by").order_by("version")
+    return windows.prefetch_related(Prefetch("events", record))
 
 
 def in_state(*states: str, at: datetime) -> QuerySet[Window]:

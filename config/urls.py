@@ -33,6 +33,12 @@ api: list[URLPattern | URLResolver] = [
     path("me/", budgets.Me.as_view()),
     path("nodes/", clusters.Nodes.as_view()),
     path("pools/", clusters.Pools.as_view()),
+    path("windows/", clusters.Windows.as_view()),
+    path("windows/preview/", clusters.PreviewWindow.as_view()),
+    path("windows/<int:pk>/", clusters.WindowDetail.as_view()),
+    path("windows/<int:pk>/change/", clusters.ChangeWindow.as_view()),
+    path("windows/<int:pk>/end/", clusters.EndWindow.as_view()),
+    path("windows/<int:pk>/call-off/", clusters.CallOffWindow.as_view()),
     path("budgets/", budgets.Budgets.as_view()),
     # First: somebody may be called as another address ends.
     path("budgets/<path:path>/roles/<str:username>/", budgets.RoleOf.as_view()),

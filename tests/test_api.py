@@ -319,8 +319,15 @@ def test_nodes_and_pools_are_shown_to_everyone_signed_in(api_of, pool):
     nodes = api_of("nobody").get("/api/v1/nodes/").json()
     assert (nodes[0]["held_gpus"], nodes[0]["free_gpus"], nodes[0]["state"]) == (4, 4, "up")
     assert nodes[0]["drains"] == [
-        {"starts_at": "2026-10-02T00:00:00Z", "ends_at": None, "reason": "new kernel"}
+        {
+            **{"window": None, "reason": "new kernel"},
+            **{"starts_at": "2026-10-02T00:00:00Z", "ends_at": None},
+        }
     ]
+    assert (nodes[0]["free_from"], nodes[1]["free_from"], nodes[2]["free_from"]) == (
+        *("2026-10-02T00:00:00Z", "2026-10-02T00:00:00Z"),
+        None,
+    )
     assert (nodes[1]["state"], nodes[1]["reason"], nodes[1]["held_gpus"]) == ("down", "fan", None)
     pools = api_of("nobody").get("/api/v1/pools/").json()
     assert [(p["slug"], p["nodes"], p["gpus"], p["rate_per_mille"]) for p in pools] == [

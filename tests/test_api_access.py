@@ -13,6 +13,7 @@ from allocator import cycle
 from allocator.models import Cycle
 from allocator.simulating import asking
 from budgets.models import Notice, Period
+from clusters import windows
 from clusters.models import Pool
 from config import urls
 from tests import factories as make
@@ -44,6 +45,13 @@ TABLE: list[Any] = [
     ("get", "me/", None, EVERYONE),
     ("get", "nodes/", None, EVERYONE),
     ("get", "pools/", None, EVERYONE),
+    ("get", "windows/", None, EVERYONE),
+    ("post", "windows/", REASON | {"nodes": ["h100-n1"]}, ADMINISTRATORS),
+    ("post", "windows/preview/", REASON | {"nodes": ["h100-n1"]}, ADMINISTRATORS),
+    ("get", "windows/{window}/", None, EVERYONE),
+    ("post", "windows/{window}/change/", {"reason": "disks"}, ADMINISTRATORS),
+    ("post", "windows/{begun}/end/", None, ADMINISTRATORS),
+    ("post", "windows/{window}/call-off/", None, ADMINISTRATORS),
     ("get", "budgets/", None, EVERYONE),
     (
         "post",
@@ -280,7 +288,18 @@ def ids(cast, tree):
         "simulation": _simulation(cast["manager"]),
         **_other_periods(),
         **_asked_of_a_checkpoint(tree),
+        **_windows(pool),
     }
+
+
+def _windows(pool):
+    """Windows of a node that is retired for good: one to come, one that has begun."""
+    (node,) = make.make_nodes(pool, 1, active_until=make.LONG_AGO)
+    far = make.LONG_AGO.replace(year=2100)
+    asked = {"nodes": [node], "reason": "why", "by": None, "now": make.LONG_AGO}
+    begun = windows.set_window(starts_at=None, ends_at=far.replace(month=2), **asked)
+    later = windows.set_window(starts_at=far.replace(month=3), ends_at=None, **asked)
+    return {"window": later.pk, "begun": begun.pk}
 
 
 def _simulation(user):
@@ -398,7 +417,16 @@ def test_a_cycle_is_given_in_the_file_formats(api_of, ids):
 
 
 def _numbered(address):
-    others = ("draft", "approved", "closed", "checkpoint", "exemption", "simulation")
+    others = (
+        "draft",
+        "approved",
+        "closed",
+        "checkpoint",
+        "exemption",
+        "simulation",
+        "window",
+        "begun",
+    )
     for name in ("job", "cycle", "change_set", "request", "notice", *others):
         address = address.replace(f"{{{name}}}", "1")
     return address

@@ -11,6 +11,7 @@ import pytest
 from allocator import cycle
 from client import Client, Problem, tables, token_for
 from client.__main__ import main
+from clusters.models import Window
 from config import clock
 from ledger import services as ledger
 from tests import factories as make
@@ -153,6 +154,40 @@ def test_commands_print_json_on_request(run):
     service = ("svc", "--kind", "realtime", "--profile", ",".join(["2"] * 24), "--swap-cap", "2")
     status, out, _ = run("submit", PETREL, *service, "--format", "json")
     assert json.loads(out)["service"]["profile"] == [2] * 24
+
+
+def test_an_administrator_drains_nodes_and_gives_them_back(run, url, capsys, tree):
+    run("submit", PETREL, "train", "--gpus", "8", "--hours", "2")
+    cycle.run(at=clock.now(), trigger="test")
+    admin = Client(url, token=token_for(url, username="admin", password="secret"))
+    words = ("--url", url, "--token", admin._token)
+    asked = ("h100-n[0-1]", "--reason", "firmware")
+    assert main(["drain", *words, *asked, "--preview"]) == 0
+    preview = capsys.readouterr().out
+    assert list(admin.windows()) == []
+    assert main(["drain", *words, *asked]) == 0
+    told = capsys.readouterr().out
+    (row,) = admin.windows(states=["open"])
+    window = admin.window(row["id"])
+    free = window["outlook"]["free_from"]
+    for out in (preview, told):
+        assert f"free from  {free}" in out
+        assert f"train #{Job.objects.get().pk}, protected until {free}" in out
+    assert f"window     {row['id']}, open" in told
+    assert f"{row['id']}  open" in run("drains")[1]
+    assert free in run("nodes")[1]
+    status, _, err = run("undrain", str(row["id"]))
+    assert (status, "administrators" in err) == (1, True)
+    Window.objects.update(starts_at=make.T0)
+    assert main(["undrain", *words, str(row["id"])]) == 0
+    assert f"window  {row['id']}, over" in capsys.readouterr().out
+    assert main(["drains", *words]) == 0
+    assert "firmware" not in capsys.readouterr().out
+    late = ("--from", "2100-01-01T00:00:00Z", "--reason", "later")
+    assert main(["drain", *words, "h100-n0", *late, "--format", "json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert admin.undrain(made["id"])["state"] == "called_off"
+    assert "called_off" in run("drains", "--all")[1]
 
 
 def test_a_refused_command_prints_one_line_and_exits_1(run):

@@ -8,6 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from allocator import emptying
 from clusters import services as clusters
 from clusters import states
 from clusters.models import Drain, GpuState, Node, Pool
@@ -16,13 +17,20 @@ from config.fields import Instant
 
 
 class DrainOut(serializers.Serializer[Any]):
+    """A span in which nothing is placed on a node; `window` is the number of its window."""
+
+    window = serializers.IntegerField(source="window_id", allow_null=True)
     starts_at = Instant()
     ends_at = Instant(allow_null=True)
     reason = serializers.CharField()
 
 
 class NodeOut(serializers.Serializer[Any]):
-    """A node with its last logged state; null GPUs where none was logged yet."""
+    """A node with its last logged state; null GPUs where none was logged yet.
+
+    `free_from`: of a node that is down, or has a window open or to come, when it is surely empty
+    for it; `likely_free_from` by estimates; null for others.
+    """
 
     name = serializers.CharField()
     pool = serializers.CharField()
@@ -33,6 +41,8 @@ class NodeOut(serializers.Serializer[Any]):
     free_gpus = serializers.IntegerField(allow_null=True)
     down_gpus = serializers.IntegerField(allow_null=True)
     observed_at = Instant(allow_null=True)
+    free_from = Instant(allow_null=True)
+    likely_free_from = Instant(allow_null=True)
     drains = DrainOut(many=True)
 
 
@@ -55,8 +65,11 @@ class Nodes(APIView):
         nodes = clusters.active_nodes(at=at)
         down = clusters.nodes_down(at=at)
         last = states.last_gpu_states(at=at)
-        drains = states.open_drains(at=at)
-        rows = [_node(n, down, last.get(n.pk), drains.get(n.pk, [])) for n in nodes]
+        drains, free = states.open_drains(at=at), emptying.of_nodes(now=at)
+        rows = [
+            _node(n, down, last.get(n.pk), drains.get(n.pk, [])) | _free(free.get(n.pk))
+            for n in nodes
+        ]
         return Response(NodeOut(rows, many=True).data)
 
 
@@ -86,6 +99,13 @@ def _node(
         "down_gpus": state and state.down.bit_count(),
         "observed_at": state and state.at,
         "drains": drains,
+    }
+
+
+def _free(outlook: emptying.NodeOutlook | None) -> dict[str, Any]:
+    return {
+        "free_from": outlook and outlook.free_from,
+        "likely_free_from": outlook and outlook.likely,
     }
 
 
