@@ -3,6 +3,8 @@
 from random import Random
 from typing import Any
 
+from hypothesis import strategies as st
+
 from allocator.core.crosscheck import legal_block
 from allocator.core.problem import (
     BatchJob,
@@ -16,6 +18,9 @@ from allocator.core.problem import (
     RealtimeJob,
     Running,
 )
+
+# Dice by their seed: hypothesis draws one number, not each that the dice are asked for.
+SEEDED = st.integers(0, 2**64 - 1).map(Random)
 
 
 def job(name: str, gpus: int = 1, duration: int = 1, **fields: Any) -> BatchJob:

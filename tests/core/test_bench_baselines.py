@@ -7,7 +7,6 @@ from random import Random
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from allocator.core.check import check, objective, utilization
 from allocator.core.plan import Plan
@@ -15,7 +14,7 @@ from allocator.core.problem import Drain, Problem
 from allocator.core.realtime import highest_counts
 from allocator.core.scenario import parse_problem
 from benchmarks.baselines import conservative, easy, fifo, priority_first
-from tests.core.problems import job, problem, random_problem, run, service
+from tests.core.problems import SEEDED, job, problem, random_problem, run, service
 
 SHARED = Path(__file__).parents[3] / "shared" / "scenarios"
 SCENARIOS = sorted(SHARED.glob("*-*.json"))
@@ -106,7 +105,7 @@ def test_a_run_is_never_stopped_but_by_a_drain(plan: Callable[[Problem], Plan]) 
 
 @each_baseline
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(rng=st.randoms(use_true_random=False))
+@given(rng=SEEDED)
 def test_every_baseline_is_legal_on_anything(plan: Callable[[Problem], Plan], rng: Random) -> None:
     made = random_problem(rng)
     assert check(made, plan(made)) == ()

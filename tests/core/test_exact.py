@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from ortools.sat.python import cp_model
 
 from allocator.core import exact
@@ -27,7 +26,7 @@ from allocator.core.solve import solve
 from allocator.core.windows import Windows
 from benchmarks.fleets import fleet_problem
 from benchmarks.scenarios import family_problem
-from tests.core.problems import job, problem, random_problem, run, service, tree
+from tests.core.problems import SEEDED, job, problem, random_problem, run, service, tree
 
 
 def full(made: Problem, limit: float = 20, **arguments: Any) -> Result:
@@ -114,7 +113,7 @@ def tiny_problem(rng: Random) -> Problem:
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.randoms(use_true_random=False))
+@given(SEEDED)
 def test_on_tiny_problems_the_answer_is_the_optimum(rng: Random) -> None:
     made = tiny_problem(rng)
     result = full(made)
@@ -124,7 +123,7 @@ def test_on_tiny_problems_the_answer_is_the_optimum(rng: Random) -> None:
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.randoms(use_true_random=False))
+@given(SEEDED)
 def test_the_bound_by_prices_is_never_below_the_optimum(rng: Random) -> None:
     made = tiny_problem(rng)
     construction = Construction(made)
@@ -161,7 +160,7 @@ def test_services_move_aside_gpu_by_gpu_for_a_block() -> None:
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.randoms(use_true_random=False))
+@given(SEEDED)
 def test_every_plan_is_legal_guarded_bounded_and_no_worse_than_fast(rng: Random) -> None:
     made = random_problem(rng)
     fast = solve(made, iterations=2)

@@ -24,7 +24,7 @@ from allocator.core.scenario import parse_problem
 from allocator.core.solve import solve
 from benchmarks.baselines import fifo
 from benchmarks.scenarios import FAMILIES, family_problem, fleet_problem
-from tests.core.problems import job, problem, random_problem, service, tree
+from tests.core.problems import SEEDED, job, problem, random_problem, service, tree
 
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared"
@@ -60,7 +60,7 @@ def assert_legal(made: Problem, result: Result) -> None:
 
 @pytest.mark.slow
 @settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.randoms(use_true_random=False))
+@given(SEEDED)
 def test_every_plan_is_legal_and_repeatable(rng: Random) -> None:
     made = random_problem(rng)
     result = solve(made, iterations=30, seed=1)
@@ -72,7 +72,7 @@ def test_every_plan_is_legal_and_repeatable(rng: Random) -> None:
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.randoms(use_true_random=False))
+@given(SEEDED)
 def test_every_preemption_keeps_the_contract(rng: Random) -> None:
     """Past protection, for something that starts then, never inside for outside, rest behind."""
     made = random_problem(rng)
@@ -94,7 +94,7 @@ def test_every_preemption_keeps_the_contract(rng: Random) -> None:
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.randoms(use_true_random=False))
+@given(SEEDED)
 def test_the_order_of_nodes_budgets_and_drains_in_the_file_does_not_change_the_value(
     rng: Random,
 ) -> None:
@@ -108,7 +108,7 @@ def test_the_order_of_nodes_budgets_and_drains_in_the_file_does_not_change_the_v
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.randoms(use_true_random=False))
+@given(SEEDED)
 def test_jobs_that_differ_in_value_or_age_may_come_in_any_order(rng: Random) -> None:
     """Only the last tie-break looks at the file; with distinct priorities nothing does."""
     data = random_problem(rng).to_dict()
@@ -123,7 +123,7 @@ def test_jobs_that_differ_in_value_or_age_may_come_in_any_order(rng: Random) -> 
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.randoms(use_true_random=False))
+@given(SEEDED)
 def test_more_passes_are_never_worse(rng: Random) -> None:
     made = random_problem(rng)
     values = [solve(made, iterations=count, seed=3).objective for count in (0, 2, 8, 60)]
@@ -131,7 +131,7 @@ def test_more_passes_are_never_worse(rng: Random) -> None:
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.randoms(use_true_random=False), st.integers(0, 2**64))
+@given(SEEDED, st.integers(0, 2**64))
 def test_passes_in_batches_are_the_same_passes(rng: Random, seed: int) -> None:
     """So a time limit, which runs them in batches, only cuts the search short."""
     construction = Construction(random_problem(rng))
@@ -307,7 +307,7 @@ def hint_of(result: Result) -> dict[str, tuple[int, int]]:
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.randoms(use_true_random=False))
+@given(SEEDED)
 def test_any_hint_gives_a_legal_plan_that_is_worth_no_less(rng: Random) -> None:
     made = random_problem(rng)
     without = solve(made, iterations=0)
