@@ -242,6 +242,7 @@ def test_a_verdict_says_better_or_worse_as_figures_are_shown():
     assert found["Funded GPU-hours"].difference == 36_000
     assert found["Occupancy"].difference == 10_000
     assert [cell.is_best for cell in found["Starved jobs"].cells] == [False, True]
+    assert not any(cell.is_best for cell in found["Finish-time fairness ρ, p50"].cells)
     assert found["Worst budget, by timestep"].cells[0].note == "auk"
     assert len(found) == len(SPECS)
     assert lines([COURSE, other, other], None)[0].verdict == ""

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 from django.core.exceptions import PermissionDenied
 from django.core.management import call_command
+from django.db import OperationalError
 from django.http import Http404
 
 from allocator.management.commands import _history
@@ -190,6 +191,21 @@ def test_progress_is_written_at_most_once_a_second(root, monkeypatch):
         row.refresh_from_db()
         written.append((row.progress_per_mille, row.simulated_s))
     assert written == [(500, 0), (500, 0), (750, 500), (750, 500)]
+
+
+def test_a_database_that_is_busy_for_a_moment_costs_a_word_and_no_more(root, monkeypatch, caplog):
+    ask(root)
+    real, calls = running._mine, []
+
+    def busy_at_first(row):
+        calls.append(row)
+        if len(calls) == 1:
+            raise OperationalError("database is locked")
+        return real(row)
+
+    monkeypatch.setattr(running, "_mine", busy_at_first)
+    assert run().state == "done"
+    assert "could not say how far it is: database is locked" in caplog.text
 
 
 class Meanwhile:
@@ -391,6 +407,16 @@ def test_who_asked_and_who_manages_it_see_it_and_no_one_else(day, root, manager)
     }
     assert asking.may_cancel(manager, theirs)
     assert not asking.may_cancel(manager, whole)
+
+
+def test_a_draft_s_author_sees_the_simulation_though_they_manage_nothing(day):
+    author = make.make_user("peer")
+    make.make_role(author, day.place.tree["orlo/science"], "member")
+    row = ask(author, draft=Draft(change_set=propose(day, 90_000, 10_000)))
+    assert asking.find(author, row.pk) == row
+    assert asking.may_cancel(author, row)
+    author.is_active = False
+    assert not _finds(author, row.pk)
 
 
 def _finds(user, pk):

@@ -87,6 +87,7 @@ class Got:
 
     held_gpu_seconds: int
     unfunded_gpu_seconds: int
+    owed_gpu_seconds: int
     delivered: int | None
     p50_s: int | None
     p90_s: int | None
@@ -293,6 +294,7 @@ def _got(one: Mapping[str, Any]) -> Got:
     return Got(
         held_gpu_seconds=one["funded_gpu_seconds"] + one["unfunded_gpu_seconds"],
         unfunded_gpu_seconds=one["unfunded_gpu_seconds"],
+        owed_gpu_seconds=owed,
         delivered=one["delivered_gpu_seconds"] * WHOLE // owed if owed else None,
         p50_s=waits["p50_s"] if waits["jobs"] else None,
         p90_s=waits["p90_s"] if waits["jobs"] else None,

@@ -168,7 +168,8 @@ class _Reader:
         self.estimated = self.carried = 0
         self.did: dict[str, Did] = {}
         inside = jobs_of(start, end)
-        self.jobs = inside.prefetch_related("dependencies").order_by("pk")
+        self.jobs = inside.defer("command", "spec", "request_digest").order_by("pk")
+        self.waited_for = _waited_for(inside)
         self.runs = _runs(inside, now)
         self.parked = _parked(inside, start)
 
@@ -220,12 +221,8 @@ class _Reader:
 
     def _ready(self, job: Job) -> datetime | None:
         """When nothing but GPUs was lacking any more; None: not within the window."""
-        ends = [
-            one.ended_at if one.state == Job.State.COMPLETED else None
-            for one in job.dependencies.all()
-        ]
         latest = job.submitted_at
-        for end in ends:
+        for end in self.waited_for.get(job.pk, ()):
             if end is None:
                 return None
             latest = max(latest, end)
@@ -274,6 +271,17 @@ def _runs(jobs: QuerySet[Job], now: datetime) -> dict[int, Spans]:
     ):
         assert began is not None, "only runs that started were asked for"
         found[job_id].append((began, until or now))
+    return found
+
+
+def _waited_for(jobs: QuerySet[Job]) -> dict[int, list[datetime | None]]:
+    """When what each job waited for had completed, by the job's id; None: it has not."""
+    found: dict[int, list[datetime | None]] = defaultdict(list)
+    links = Job.dependencies.through.objects.filter(from_job__in=jobs.values("pk"))
+    for job_id, state, ended_at in links.values_list(
+        "from_job_id", "to_job__state", "to_job__ended_at"
+    ):
+        found[job_id].append(ended_at if state == Job.State.COMPLETED else None)
     return found
 
 

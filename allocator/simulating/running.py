@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 from time import monotonic
 
 from celery import current_app
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, OperationalError, connection, transaction
 from django.db.models import F, QuerySet
-from kombu.exceptions import OperationalError
+from kombu.exceptions import OperationalError as BrokerError
 
 from allocator.core.simulate import Played, play
 from allocator.core.validate import ProblemError
@@ -49,7 +49,7 @@ def wake() -> None:
 def _wake() -> None:
     try:
         current_app.send_task("allocator.tasks.simulate", retry=False)
-    except (OperationalError, OSError) as error:
+    except (BrokerError, OSError) as error:
         logger.warning("The broker did not take the simulation (%s): beat will find it.", error)
 
 
@@ -159,5 +159,11 @@ class _Progress:
             minutes = MOST_TIME // timedelta(minutes=1)
             raise TooLong(f"It took over {minutes} minutes: choose fewer days or policies.")
         done = 1000 * (self.number * self.seconds + at) // (self.of * self.seconds)
-        if not _mine(self.row).update(progress_per_mille=done, simulated_s=at, seen_at=now):
+        try:
+            kept = _mine(self.row).update(progress_per_mille=done, simulated_s=at, seen_at=now)
+        except OperationalError as error:
+            logger.warning("Simulation %s could not say how far it is: %s", self.row.pk, error)
+            connection.close_if_unusable_or_obsolete()
+            return  # the next word comes in a second; without any it is taken for lost
+        if not kept:
             raise Stopped
