@@ -62,6 +62,7 @@ WHO = [(PETREL, {"root", "admin"}), ("orlo/nothing", set())]
 
 
 @pytest.mark.once
+@pytest.mark.once
 @pytest.mark.parametrize(("path", "may"), WHO)
 def test_the_page_is_there_for_administrators_and_linked_for_them_alone(
     cast: Any, world: World, path: str, may: set[str]

@@ -65,6 +65,7 @@ WHO = [
 ]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("path", "may"), WHO)
 def test_it_is_there_for_who_may_propose_shares_in_the_parent_and_linked_for_them_alone(
     cast: Any, tree: Tree, path: str, may: set[str]

@@ -58,6 +58,7 @@ WHO = [
 ]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("path", "may"), WHO)
 def test_the_page_is_there_for_who_manages_where_both_meet(
     cast: Any, world: World, path: str, may: set[str]
