@@ -163,7 +163,8 @@ class _Progress:
             kept = _mine(self.row).update(progress_per_mille=done, simulated_s=at, seen_at=now)
         except OperationalError as error:
             logger.warning("Simulation %s could not say how far it is: %s", self.row.pk, error)
-            connection.close_if_unusable_or_obsolete()
+            if not connection.in_atomic_block:
+                connection.close_if_unusable_or_obsolete()
             return  # the next word comes in a second; without any it is taken for lost
         if not kept:
             raise Stopped
