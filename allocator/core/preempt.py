@@ -8,9 +8,10 @@ changed places (`Running.barred`). Unfunded work stops nobody, nor does what is 
 of a stopped run. Per timestep at most 5 % of a pool's GPUs are stopped, but always one block.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Iterable
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +25,44 @@ from .plan import Cause, Preemption
 from .settings import Settings
 from .turns import Turns
 
+REMEMBERED = 16  # searches in vain, for each set of pools
+
+
+class _Asked(NamedTuple):
+    """A search for a block: its size and length, the words of starts, and of runs it may stop."""
+
+    gpus: int
+    length: int
+    allowed: int
+    victims: int
+
+    def asks_no_less(self, other: "_Asked") -> bool:
+        """Whether this finds nothing where the other found nothing."""
+        return (
+            self.gpus >= other.gpus
+            and self.length >= other.length
+            and not self.allowed & ~other.allowed
+            and not self.victims & ~other.victims
+        )
+
+
+class _InVain:
+    """Searches that found no block, since runs were stopped last: until then GPUs are only taken.
+
+    Thousands of jobs that wait for a full fleet ask the same.
+    """
+
+    def __init__(self) -> None:
+        self._by_pools: dict[int, deque[_Asked]] = {}
+
+    def covers(self, pools: int, asked: _Asked) -> bool:
+        """Whether it is known that there is no block."""
+        return any(asked.asks_no_less(one) for one in self._by_pools.get(pools, ()))
+
+    def add(self, pools: int, asked: _Asked) -> None:
+        """Nothing was found."""
+        self._by_pools.setdefault(pools, deque(maxlen=REMEMBERED)).append(asked)
+
 
 class Preemptor:
     """Finds victims, keeps the count of what was stopped, and records every decision."""
@@ -34,33 +73,45 @@ class Preemptor:
         self.record: list[Preemption] = []
         self._percent = settings.preempted_percent
         self._ranks = turns.ranks() if grid.runs else []  # as they are before anything is given
+        self._in_vain = _InVain()
 
     def block_for(self, table: Items, i: int, before: int) -> tuple[int, int, list[Run]] | None:
         """(timestep < before, first GPU, victims) of the earliest start that stops runs.
 
         Row i of the table is funded, and no rest.
         """
-        problem, layout = self.grid.problem, self.grid.layout
-        allowed = table.allowed[i] & np.uint64(span(0, before))
-        with self._sparing(i):
-            t, first = stopping.block_for(
-                layout.fleet, table, self.turns.tree, self.runs, self.grid.taken.grid,
-                layout.domain, i, allowed, problem.timestep_seconds,
-            )  # fmt: skip
-        if t < 0:
+        spared = self._spared(i) if self._barred else []
+        self.runs.turned[spared] = True  # as if they had had their turn
+        found = self._search(table, i, int(table.allowed[i]) & span(0, before))
+        self.runs.turned[spared] = False
+        if found is None:
             return None
+        t, first = found
         gpus, length = int(table.gpus[i]), int(table.length[i])
         return t, first, self.grid.wishing(first, gpus, span(t, t + length))
 
-    @contextmanager
-    def _sparing(self, i: int) -> Iterator[None]:
-        """Treat the runs that row i's job may not stop as if they had had their turn."""
+    def _search(self, table: Items, i: int, allowed: int) -> tuple[int, int] | None:
+        layout, runs = self.grid.layout, self.runs
+        gpus, pools = int(table.gpus[i]), int(table.pools[i])
+        seconds = gpus * self.grid.problem.timestep_seconds
+        if not stopping.find_victims(self.turns.tree, runs, int(table.leaf[i]), seconds):
+            return None
+        victims = int.from_bytes(np.packbits(runs.place >= 0).tobytes())
+        asked = _Asked(gpus, int(table.length[i]), allowed, victims)
+        if self._in_vain.covers(pools, asked):
+            return None
+        taken, starts = self.grid.taken.grid, np.uint64(allowed)
+        t, first = stopping.block_for(layout.fleet, table, runs, taken, layout.domain, i, starts)
+        if t >= 0:
+            return t, first
+        self._in_vain.add(pools, asked)
+        return None
+
+    def _spared(self, i: int) -> list[int]:
+        """The runs that row i's job may not stop, and that had no turn yet."""
         jobs = self.grid.problem.waiting.jobs
-        spared = self.barred(jobs[i].name) if self._barred and i < len(jobs) else []
-        spared = [r for r in spared if not self.runs.turned[r]]
-        self.runs.turned[spared] = True
-        yield
-        self.runs.turned[spared] = False
+        spared = self.barred(jobs[i].name) if i < len(jobs) else []
+        return [r for r in spared if not self.runs.turned[r]]
 
     def barred(self, name: str) -> list[int]:
         """Indices of the runs that a job may not stop."""
@@ -104,6 +155,7 @@ class Preemptor:
             self.runs.stopped[self.runs.domain[run.index], t] += run.job.gpus
         if victims:
             self.grid.yield_to(victims, t, preemptor)
+            self._in_vain = _InVain()
 
     def victims_for_service(self, leaf: int, pools: tuple[str, ...]) -> list[Run]:
         """Runs whose GPUs a funded service of the leaf may grow onto, least deserving first."""
@@ -161,6 +213,9 @@ class Preemptor:
             limit=np.array(list(layout.pool_gpus.values()), np.int64) * self._percent,
             place=np.full(len(held.first), -1, np.int64),
             hit=np.full(len(held.first), -1, np.int64),
+            looked=np.zeros(len(self.turns.tree.parent), np.int64),
+            least=np.zeros(len(self.turns.tree.parent), np.int64),
+            searches=np.zeros(1, np.int64),
         )
 
     def _shielded(self) -> Flags:

@@ -184,7 +184,7 @@ class Turns:
         It must outrank it, and a job outside its entitlement never stops one inside. `asks` and
         `keeps` are what either would use in the first timestep, in GPU-seconds.
         """
-        return compiled.may_preempt(self.tree, leaf, asks, other, keeps)
+        return keeps >= int(compiled.gives_way(self.tree, leaf, asks, other))
 
     def compared(
         self, leaf: int, asks: int, other: int, keeps: int

@@ -6,7 +6,7 @@ import numpy as np
 
 from . import compiled, inner
 from .tables import Flags, Fleet, Grid, Items, Rows, Words
-from .turns import Tree, may_preempt
+from .turns import Tree, gives_way
 from .words import ONE, ZERO, lowest, shifts, span
 
 TRIES = 4  # timesteps looked at per job
@@ -31,19 +31,28 @@ class Runs(NamedTuple):
     limit: Rows  # [D]: 100 x the most GPUs that may be stopped in a timestep
     place: Rows  # [R]: room: its place among victims, -1: it is none
     hit: Rows  # [R]: room: the last block that it was found on
+    looked: Rows  # [N]: room: for which search a leaf was compared last
+    least: Rows  # [N]: room: what a run of it must keep at least to give way, in GPU-seconds
+    searches: Rows  # [1]: room: how many there were
 
 
 @compiled
 def find_victims(tree: Tree, runs: Runs, leaf: int, asks: int) -> int:
     """Number the runs that a funded job of the leaf may stop into `place`; how many there are."""
     found = 0
+    runs.searches[0] += 1
     for at in range(len(runs.order)):
         r = runs.order[at]
         runs.place[r] = -1
         if runs.turned[r] or (runs.shielded.shape[1] > 0 and runs.shielded[r, leaf]):
             continue
-        if runs.funded[r] and not may_preempt(tree, leaf, asks, runs.leaf[r], runs.keeps[r]):
-            continue
+        if runs.funded[r]:
+            other = runs.leaf[r]
+            if runs.looked[other] != runs.searches[0]:
+                runs.looked[other] = runs.searches[0]
+                runs.least[other] = gives_way(tree, leaf, asks, other)
+            if runs.keeps[r] < runs.least[other]:
+                continue
         runs.place[r] = found
         found += 1
     return found
@@ -133,20 +142,10 @@ def _cheapest(runs: Runs, words: Words, domain: Rows, gpus: int, t: int, word: n
 
 @compiled
 def block_for(
-    fleet: Fleet,
-    items: Items,
-    tree: Tree,
-    runs: Runs,
-    taken: Grid,
-    domain: Rows,
-    i: int,
-    allowed: np.uint64,
-    seconds: int,
+    fleet: Fleet, items: Items, runs: Runs, taken: Grid, domain: Rows, i: int, allowed: np.uint64
 ) -> tuple[int, int]:
-    """(timestep, first GPU) of item i's earliest start that stops runs; (-1, -1): there is none."""
+    """(timestep, first GPU) of item i's earliest start that stops victims; (-1, -1): none."""
     gpus, length, k = items.gpus[i], items.length[i], items.size[i]
-    if find_victims(tree, runs, items.leaf[i], gpus * seconds) == 0:
-        return -1, -1
     _ignore_victims(fleet, runs, taken, k)
     found = _free(fleet, taken.scratch, k, length, allowed, items.pools[i])
     for _ in range(TRIES):

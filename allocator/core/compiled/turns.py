@@ -16,6 +16,7 @@ from .words import ONE
 
 ROOT, NONE, ONE_MORE = number(0), number(-1), number(1)
 WAITING, RUNNING = number(0), number(1)
+ALWAYS, NEVER = number(-(1 << 62)), number(1 << 62)
 STAY, WAIT = 10, 11  # the stay bonus as a ratio: 11 / 10 of the level fair share
 HALF = np.uint64(32)
 LOW = (ONE << HALF) - ONE
@@ -211,9 +212,19 @@ def inside(tree: Tree, leaf: int, below: int, seconds: int) -> bool:
 
 
 @compiled
-def may_preempt(tree: Tree, leaf: int, asks: int, other: int, keeps: int) -> bool:
-    """Whether a funded job of `leaf` may stop a funded run of `other`; turns.py has the rule."""
-    if not outranks(tree, leaf, other):
-        return False
+def gives_way(tree: Tree, leaf: int, asks: int, other: int) -> int:
+    """GPU-seconds that a funded run of `other` must add to its leaf's first timestep at least for
+    a funded job of `leaf` that `asks` so many to stop it; turns.py has the rule."""
+    if leaf == other:
+        return NEVER
     a, b = apart(tree, leaf, other)
-    return inside(tree, leaf, a, asks) or not inside(tree, other, b, keeps)
+    if _stays(tree, b, a):
+        return NEVER
+    if inside(tree, leaf, a, asks):
+        return ALWAYS
+    room, node = NEVER, other
+    while True:
+        room = min(room, tree.entitled[node] - tree.window[node] - tree.first[node])
+        if node == b:
+            return room + 1
+        node = tree.parent[node]
