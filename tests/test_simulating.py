@@ -6,11 +6,13 @@ from copy import deepcopy
 from datetime import timedelta
 
 import pytest
+from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from django.core.management import call_command
 from django.db import OperationalError
 from django.http import Http404
 
+from allocator import tasks
 from allocator.management.commands import _history
 from allocator.models import Simulation
 from allocator.simulating import asking, history, results, running
@@ -173,6 +175,61 @@ def test_a_trace_is_played_with_equal_shares_or_a_tree_of_its_own(root):
         got = {b["path"]: b["entitled_gpu_seconds"] for b in course["budgets"] if b["parent"]}
         assert got == {name: part * 16 * 86_400 for name, part in wanted.items()}
         assert done.result["did"] is None
+
+
+def test_a_trace_s_jobs_that_get_more_than_they_ask_are_counted(root):
+    odd = TRACE + "3,90,3,600,nlp\n4,90,5,600,nlp\n"
+    ask(root, window=None, trace=odd, equal=True, nodes="2x8")
+    notes = run().result["notes"]
+    assert notes == ["2 jobs get more GPUs than they ask: a block is a power of two."]
+
+
+# --- The tasks -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """What was sent to workers."""
+    found = []
+    monkeypatch.setattr(running, "wake", lambda: found.append("simulate"))
+    monkeypatch.setattr(asking, "wake", lambda: found.append("asked"))
+    monkeypatch.setattr(tasks, "now", lambda: NOW)
+    return found
+
+
+def test_a_task_plays_one_and_calls_for_the_next(root, sent):
+    first, second = ask(root), ask(root)
+    assert tasks.simulate() == first.pk
+    assert sent == ["asked", "asked", "simulate"]
+    assert tasks.simulate() == second.pk
+    assert tasks.simulate() is None
+    assert sent == ["asked", "asked", "simulate"]
+
+
+def test_each_minute_what_is_lost_or_was_not_called_for_is_taken_up(root, sent):
+    assert tasks.keep_simulations() == 0
+    ask(root)
+    assert tasks.keep_simulations() == 0
+    assert sent == ["asked", "simulate"]
+    running._take(NOW - HOUR)
+    assert tasks.keep_simulations() == 1
+    assert sent == ["asked", "simulate", "simulate"]
+    scheduled = settings.CELERY_BEAT_SCHEDULE["keep_simulations"]
+    assert scheduled["task"] == tasks.keep_simulations.name
+    assert scheduled["schedule"] == 60
+
+
+def test_a_broker_that_takes_nothing_keeps_nobody_from_asking(
+    root, monkeypatch, caplog, django_capture_on_commit_callbacks
+):
+    def refuse(*_, **__):
+        raise OSError("no room")
+
+    monkeypatch.setattr(running.current_app, "send_task", refuse)
+    with django_capture_on_commit_callbacks(execute=True):
+        asked = ask(root)
+    assert asked.state == "queued"
+    assert "did not take the simulation (no room): beat will find it" in caplog.text
 
 
 # --- Progress, cancelling, and workers that die ---------------------------------------------------

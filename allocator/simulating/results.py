@@ -43,7 +43,7 @@ def result(row: Simulation, loaded: Inputs, played: Iterable[Course]) -> dict[st
         "jobs": len(loaded.trace.jobs),
         "gpus": sum(node.gpus for node in loaded.nodes),
         "seconds": loaded.seconds,
-        "notes": telling.notes(past) if past else [],
+        "notes": telling.notes(past) if past else telling.of_trace(loaded.trace),
         "courses": [{"shares": one.shares, **one.outcome.to_dict()} for one in played],
         "did": None if past is None else _did(row, past),
     }

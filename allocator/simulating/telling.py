@@ -2,6 +2,7 @@
 
 from django.utils.translation import ngettext
 
+from allocator.core.traces import Trace
 from allocator.simulating.history import Past
 
 
@@ -59,6 +60,19 @@ def notes(past: Past) -> list[str]:
         ),
     ]
     return [text % {"n": f"{n:,}"} for n, text in counted if n] + _services(past)
+
+
+def of_trace(trace: Trace) -> list[str]:
+    """Return what people must know of a trace of their own."""
+    n = trace.rounded
+    if not n:
+        return []
+    text = ngettext(
+        "%(n)s job gets more GPUs than it asks: a block is a power of two.",
+        "%(n)s jobs get more GPUs than they ask: a block is a power of two.",
+        n,
+    )
+    return [text % {"n": f"{n:,}"}]
 
 
 def _services(past: Past) -> list[str]:
