@@ -64,7 +64,7 @@
 
   class Plan {
     constructor(el) {
-      this.el = el; this.mode = 'fit'; this.sel = null; this.scroll = 0;
+      this.el = el; this.pair = el.closest('.pair'); this.mode = 'fit'; this.sel = null; this.scroll = 0;
       this.box = make('div', 'plan-scroll'); this.view = make('div', 'plan-view'); this.fill = make('div');
       this.cv = make('canvas'); this.over = make('canvas'); this.say = make('div', 'sr'); this.card = make('div', 'hover');
       this.say.setAttribute('aria-live', 'polite'); this.card.hidden = true; this.over.setAttribute('aria-hidden', 'true');
@@ -209,13 +209,20 @@
       return this.P.bars.find(inside) || this.P.down.find(inside) || null;
     }
     pick(b, px, py) {
-      const {o, C} = this; o.clearRect(0, 0, this.W, this.H); this.sel = b || null; this.card.hidden = !b; this.el.classList.toggle('hot', Boolean(b?.url));
+      const {o} = this; o.clearRect(0, 0, this.W, this.H); this.sel = b || null; this.card.hidden = !b; this.el.classList.toggle('hot', Boolean(b?.url));
+      if (this.pair) for (const p of plans) if (p !== this && p.P && p.pair === this.pair) p.echo(b);
       const s = b && this.seen(b); if (!s) { this.card.hidden = true; return; }
-      for (const [style, width] of [[C.surface, 4], [C.ink, 2]]) { o.strokeStyle = style; o.lineWidth = width; o.strokeRect(s.x, s.y, s.w, s.h); }
+      this.outline(s);
       this.describe(b); const w = 264, box = this.card;
       const left = px ?? s.x + s.w, top = py ?? s.y + Math.min(8, s.h);
       box.style.left = Math.max(0, left + 14 + w > this.W ? left - w - 14 : left + 14) + 'px';
       box.style.top = Math.max(0, top + 12 + box.offsetHeight > this.H ? top - box.offsetHeight - 12 : top + 12) + 'px';
+    }
+    outline(s) { const {o, C} = this; for (const [style, width] of [[C.surface, 4], [C.ink, 2]]) { o.strokeStyle = style; o.lineWidth = width; o.strokeRect(s.x, s.y, s.w, s.h); } }
+    // the runs of the job that is chosen in the picture beside this one
+    echo(b) {
+      this.o.clearRect(0, 0, this.W, this.H); if (!b?.budget) return;
+      for (const c of this.P.bars) { const s = c.label === b.label && c.budget === b.budget && this.seen(c); if (s) this.outline(s); }
     }
     state(b) {
       const {P} = this, w = P.words;

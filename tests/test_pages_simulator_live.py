@@ -106,6 +106,27 @@ def test_the_picture_tells_runs_by_key(tab, manager):
     assert "ended, or goes on after these days" in card.inner_text() or "pre" in card.inner_text()
 
 
+# Whether anything is outlined on the upper canvas of the so-manieth picture.
+OUTLINED = """number => {
+  const c = document.querySelectorAll('.plan')[number].querySelectorAll('canvas')[1];
+  return c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(v => v);
+}"""
+
+
+def test_a_run_that_is_chosen_is_marked_in_the_picture_beside(tab, manager):
+    row = played(by=manager, policies=["fairshare", "fifo"])
+    page = tab(f"/simulator/{row.pk}")
+    assert [page.evaluate(OUTLINED, n) for n in (0, 1)] == [False, False]
+    first = page.locator(".plan").first
+    first.locator("canvas").first.focus()
+    page.keyboard.press("ArrowRight")
+    first.locator(".hover").wait_for()
+    assert [page.evaluate(OUTLINED, n) for n in (0, 1)] == [True, True]
+    assert not page.locator(".plan").nth(1).locator(".hover").is_visible()
+    page.keyboard.press("Escape")
+    assert [page.evaluate(OUTLINED, n) for n in (0, 1)] == [False, False]
+
+
 def test_a_draft_in_the_editor_is_played_in_place(tab, manager):
     page = tab("/budgets/orlo/science/shares")
     page.fill("[data-share=petrel]", "90")

@@ -19,6 +19,7 @@ from allocator.simulating import asking, history, results, running
 from allocator.simulating.asking import Draft
 from budgets import services
 from budgets.access import standing
+from budgets.period_plans import NewShares, plan_shares
 from budgets.refusals import Refused
 from tests import factories as make
 from tests.factories import HOUR, T0
@@ -149,6 +150,20 @@ def test_a_draft_is_played_beside_the_shares_of_today(day, root):
     ]
     whole = 16 * 7928
     assert entitled == [whole * 60 // 100 * 50 // 100, whole * 60 * 90 // 10_000]
+
+
+def test_a_period_s_plan_is_played_beside_the_shares_of_today(day, root):
+    place = day.place
+    later = {"starts_at": make.T1, "ends_at": make.T1 + 90 * 24 * HOUR}
+    period = make.make_period("2027 Q1", status="draft", **later)
+    wanted = {place.petrel: 80_000, place.auk: 20_000}
+    plan = NewShares(parent=place.tree["orlo/science"], shares=wanted, base_version=1)
+    plan_shares(period=period, changes=[plan], reason="why", author=place.user, now=NOW)
+    asked = ask(root, draft=Draft(period=period))
+    shares = {path: share for path, _, share in asked.trees["draft"]["nodes"]}
+    assert (asked.shares, asked.period) == ("period", period)
+    assert (shares["orlo/science/petrel"], shares["orlo/science/auk"]) == (80_000, 20_000)
+    assert run().state == "done"
 
 
 def test_a_draft_needs_not_be_proposed(day, root):
