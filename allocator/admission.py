@@ -112,6 +112,8 @@ def fund_all(*, jobs: Sequence[Job], now: datetime) -> dict[int, ledger.HoldResu
 def _digest(budget: Budget, spec: JobSpec) -> str:
     # By id: a budget that is renamed between two tries is still the same.
     asked = asdict(replace(spec, idempotency_key=None)) | {"budget": budget.pk}
+    if not spec.session:
+        del asked["session"]  # what was asked before there were sessions is still the same
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 
@@ -126,7 +128,11 @@ def _known(user: User, spec: JobSpec, digest: str) -> Job | None:
 
 def _refuse_what_cannot_be(budget: Budget, spec: JobSpec, now: datetime) -> None:
     try:
-        validate(spec, longest_minimum_runtime_s=settings.MINIMUM_RUNTIME_MAX_HOURS * 3600)
+        validate(
+            spec,
+            longest_minimum_runtime_s=settings.MINIMUM_RUNTIME_MAX_HOURS * 3600,
+            longest_session_s=settings.SESSION_MAX_HOURS * 3600,
+        )
     except SpecError as error:
         raise AdmissionError(error.problems) from error
     _refuse_what_is_no_project(budget)
@@ -182,20 +188,14 @@ def _refuse_what_no_cluster_starts(spec: JobSpec, pools: list[Pool]) -> None:
 
 
 def _create(budget: Budget, user: User, spec: JobSpec, digest: str, now: datetime) -> Job:
-    estimate = forecasting.estimate(
-        budget=budget,
-        kind=spec.kind,
-        gpus=spec.peak_gpus(),
-        declared_s=spec.expected_duration_s,
-        name=spec.name,
-        now=now,
-    )
+    estimate = estimate_of(budget, spec, now)
     job = Job.objects.create(
         budget=budget,
         submitted_by=user,
         submitted_at=now,
         name=spec.name,
         kind=spec.kind,
+        session=spec.session,
         gpus=spec.peak_gpus(),
         minimum_runtime_s=minimum_runtime(spec, estimate.p50_s),
         resumable=spec.resumable,
@@ -242,10 +242,32 @@ def _create_service(job: Job, spec: JobSpec) -> None:
     )
 
 
+def estimate_of(budget: Budget, spec: JobSpec, now: datetime) -> forecasting.Estimate:
+    """How long a job will take; a session has its whole time box, whether it is used or not."""
+    estimate = forecasting.estimate(
+        budget=budget,
+        kind=spec.kind,
+        gpus=spec.peak_gpus(),
+        declared_s=spec.time_limit_s if spec.session else spec.expected_duration_s,
+        name=spec.name,
+        now=now,
+    )
+    box = spec.time_limit_s
+    if not spec.session or box is None:
+        return estimate
+    reasons = ("A session has its whole time box.",)
+    return replace(estimate, p10_s=box, p50_s=box, p90_s=box, method="declared", reasons=reasons)
+
+
 def minimum_runtime(spec: JobSpec, p50_s: int) -> int:
-    """As given; else the lesser of the likely duration, the setting and the time limit."""
+    """As given; else the lesser of the likely duration, the setting and the time limit.
+
+    A session's is its time box, as far as a minimum runtime may reach.
+    """
     if spec.is_realtime:
         return 0
+    if spec.session and spec.time_limit_s is not None:
+        return min(spec.time_limit_s, settings.MINIMUM_RUNTIME_MAX_HOURS * 3600)
     if spec.minimum_runtime_s is not None:
         return spec.minimum_runtime_s
     default = settings.DEFAULT_MINIMUM_RUNTIME_MINUTES * 60

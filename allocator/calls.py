@@ -89,6 +89,12 @@ class Line:
 
         return self._guard(f"stop {external_id}", ask)
 
+    def set_time_limit(self, order: StartOrder, *, at: datetime) -> RunReport:
+        def ask(connector: Connector) -> RunReport:
+            return _check(connector.set_time_limit(order, at=at))
+
+        return self._guard(f"give {order.external_id} more time", ask)
+
     def resize(
         self, external_id: str, placements: Sequence[Placement], *, at: datetime
     ) -> datetime:

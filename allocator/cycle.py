@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from django.conf import settings
+from django.db.models import Q
 
 from allocator import (
     ahead,
@@ -100,8 +101,8 @@ def reason_to_run(*, at: datetime) -> str | None:
         return "timestep"
     if turning.is_due(at=at):
         return "period"
-    undone = (Run.State.STARTING, Run.State.STOPPING)
-    if Run.objects.filter(state__in=undone).exists():
+    undone = Q(state__in=(Run.State.STARTING, Run.State.STOPPING))
+    if Run.objects.filter(undone | driving.UNTOLD).exists():
         return "unfinished"
     again = refusals.next_try()
     if again is not None and again <= at:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from datetime import datetime
 
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 
 from allocator import admission, alarms, clocks, closing, requests, timesteps
 from allocator.calls import Calls, Line, NoAnswer
@@ -29,6 +29,8 @@ from workloads.models import Holding, Job, Run, Service
 logger = logging.getLogger(__name__)
 
 STARTING = Run.State.STARTING
+# Sessions that were extended, and whose cluster would still end them as it knew before.
+UNTOLD = Q(state=Run.State.RUNNING, job__session=True, told_limit_s__lt=F("job__time_limit_s"))
 OUTCOMES = {
     "completed": Run.EndReason.COMPLETED,
     "failed": Run.EndReason.FAILED,
@@ -66,7 +68,9 @@ def carry_out(*, at: datetime, calls: Calls | None = None) -> None:
     for cluster in Cluster.objects.filter(pk__in=by_cluster):
         line, runs = calls.to(cluster), by_cluster[cluster.pk]
         _stop(line, [r for r in runs if r.state == Run.State.STOPPING], at)
-        _resize(line, [r for r in runs if r.state == Run.State.RUNNING], at)
+        going = [r for r in runs if r.state == Run.State.RUNNING]
+        _resize(line, [r for r in going if r.job.is_realtime], at)
+        _set_time_limits(line, [r for r in going if r.job.session], at)
         _start(line, [r for r in runs if r.state == STARTING], new, at)
         if not line.failed and not line.is_left_alone:
             alarms.clear(kind=_alarm(line), at=at)
@@ -125,7 +129,7 @@ def _undone() -> QuerySet[Run]:
     """Runs of which something was decided that their cluster has yet to confirm."""
     decided = Q(state__in=(STARTING, Run.State.STOPPING))
     changing = Q(state=Run.State.RUNNING, job__service__pending__isnull=False)
-    return _live().filter(decided | changing)
+    return _live().filter(decided | changing | UNTOLD)
 
 
 def _stop(line: Line, runs: list[Run], at: datetime) -> None:
@@ -183,6 +187,20 @@ def _resize(line: Line, runs: list[Run], at: datetime) -> None:
             with transaction.atomic():
                 workloads.resize(run=run, blocks=blocks, at=since)
                 Service.objects.filter(pk=run.job.service.pk).update(pending=None)
+
+
+def tell_time_limit(*, run: Run, at: datetime) -> None:
+    """Tell a cluster at once that a session lasts longer. What fails, a cycle does again."""
+    _set_time_limits(Calls().to(run.pool.cluster), [run], at)
+
+
+def _set_time_limits(line: Line, runs: list[Run], at: datetime) -> None:
+    """Tell a cluster how long sessions last now; of one that has ended the next look tells."""
+    for run in _while_it_answers(line, runs):
+        with _told(line, at):
+            order = _order(run, _blocks(run))
+            line.set_time_limit(order, at=at)
+            workloads.limit_told(run=run, limit_s=run.job.time_limit_s or 0)
 
 
 def _while_it_answers(line: Line, runs: Iterable[Run]) -> Iterator[Run]:

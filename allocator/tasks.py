@@ -6,7 +6,7 @@ and doubled messages are harmless.
 
 from celery import shared_task
 
-from allocator import ahead, cycle, keeping, requests
+from allocator import ahead, cycle, keeping, requests, session_warnings
 from allocator.simulating import running
 from budgets import notices
 from config.clock import now
@@ -49,6 +49,12 @@ def keep_requests() -> None:
 def send_notices() -> int:
     """Send the e-mails that are due, on queue ``long``; those that failed are due again later."""
     return notices.send_due(now=now())
+
+
+@shared_task(name="allocator.tasks.warn_sessions")
+def warn_sessions() -> int:
+    """Warn of sessions that end soon, on queue ``cycle``: on ``long`` it might come too late."""
+    return session_warnings.warn(now=now())
 
 
 @shared_task(name="allocator.tasks.keep_checkpoints")

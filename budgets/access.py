@@ -38,6 +38,8 @@ class Action(StrEnum):
     SUBMIT = "submit"  # jobs to it
     CANCEL_OWN = "cancel_own"  # jobs they submitted to it
     CANCEL_ANY = "cancel_any"  # anyone's jobs in it
+    EXTEND_OWN = "extend_own"  # sessions they submitted to it
+    EXTEND_ANY = "extend_any"  # anyone's sessions in it
     PROPOSE_SHARES = "propose_shares"  # of its children
     EDIT_SHARES = "edit_shares"  # of its children: approve, create, move, archive them
     ASK = "ask"  # for more for it; withdraw what they asked
@@ -58,6 +60,8 @@ NEEDS = {
     Action.SUBMIT: Kind.MEMBER,
     Action.CANCEL_OWN: Kind.MEMBER,
     Action.CANCEL_ANY: Kind.MANAGER,
+    Action.EXTEND_OWN: Kind.MEMBER,
+    Action.EXTEND_ANY: Kind.MANAGER,
     Action.PROPOSE_SHARES: Kind.MEMBER,
     Action.EDIT_SHARES: Kind.MANAGER,
     Action.ASK: Kind.MEMBER,

@@ -300,6 +300,7 @@ class Notice(models.Model):
         CHECKPOINT = "checkpoint", "Checkpoint ahead"
         TAKEN = "taken", "Taken back"
         RENAMED = "renamed", "Renamed"
+        SESSION = "session", "Session ends"
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="notices"

@@ -5,6 +5,7 @@ import getpass
 import json
 import math
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable
@@ -22,6 +23,8 @@ examples:
   python3 -m client submit orlo/science/petrel train --gpus 8 --hours 2 -- python train.py
   python3 -m client jobs --mine --state queued
   python3 -m client show 17
+  python3 -m client submit orlo/science/petrel notebook --session --limit-hours 2 --gpus 1
+  python3 -m client extend 18 30m
   python3 -m client burn orlo/science --format json
   python3 -m client ask orlo/science/petrel 250 --until 2026-12-01T00:00:00Z --why "one more sweep"
   python3 -m client decide 3 --from orlo/science --why "from the reserve"
@@ -69,6 +72,7 @@ def _submit(client: Client, asked: argparse.Namespace) -> Any:
         "minimum_runtime_s": asked.minimum_hours,
         "time_limit_s": asked.limit_hours,
         "resumable": asked.resumable or None,
+        "session": asked.session or None,
         "urgency": asked.urgency,
         "when_unfunded": asked.when_unfunded,
         "dependencies": asked.after,
@@ -125,6 +129,9 @@ COMMANDS: dict[str, Command] = {
     "jobs": _jobs,
     "show": lambda client, asked: client.show(asked.job),
     "cancel": lambda client, asked: client.cancel(asked.job),
+    "extend": lambda client, asked: client.extend(
+        asked.job, more_s=asked.more, idempotency_key=asked.key
+    ),
     "tree": lambda client, asked: client.tree(),
     "burn": lambda client, asked: client.burn(
         asked.budget, start=asked.start, end=asked.end, by=asked.by
@@ -167,6 +174,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_jobs(command("jobs", "List jobs, the newest first."))
     command("show", "Show one job: runs, charges, why it waits.").add_argument("job", type=int)
     command("cancel", "Cancel a job.").add_argument("job", type=int)
+    _add_extend(command("extend", "Extend a session, if it may be: at once, or with the reason."))
     command("tree", "Show the budgets with shares and what is left.")
     _add_burn(command("burn", "Show what a budget burnt, by what is below it."))
     _add_requests(command("requests", "List open requests for more."))
@@ -193,12 +201,21 @@ def _add_submit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--minimum-hours", type=_seconds, help="charged and protected; 0: unfunded")
     parser.add_argument("--limit-hours", type=_seconds, help="stopped then")
     parser.add_argument("--resumable", action="store_true", help="may be preempted and resumed")
+    parser.add_argument(
+        "--session", action="store_true", help="you work in it: protected to its limit, extensible"
+    )
     parser.add_argument("--urgency", help="low, normal or high, inside its own budget")
     parser.add_argument("--when-unfunded", help="wait or run")
     parser.add_argument("--after", type=int, action="append", help="id of a job to wait for")
     parser.add_argument("--profile", type=_integers, help="real time: GPUs per hour, 24 or 168")
     parser.add_argument("--swap-cap", type=int, help="real time: most GPUs to gain or lose a step")
     parser.add_argument("--key", help="idempotency key: sent again, it answers the same job")
+
+
+def _add_extend(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("job", type=int)
+    parser.add_argument("more", type=_more, help="such as 30m, 1h or 1h30m")
+    parser.add_argument("--key", help="idempotency key: sent again, it extends once")
 
 
 def _add_jobs(parser: argparse.ArgumentParser) -> None:
@@ -264,6 +281,15 @@ def _amount(text: str) -> Decimal:
 
 def _integers(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
+
+
+def _more(text: str) -> int:
+    """Return 30m, 1h or 1h30m as seconds."""
+    found = re.fullmatch(r"(?:(\d{1,4})h)?(?:(\d{1,5})m(?:in)?)?", text.replace(" ", "").lower())
+    seconds = int(found[1] or 0) * 3600 + int(found[2] or 0) * 60 if found else 0
+    if not seconds:
+        raise argparse.ArgumentTypeError(f"{text!r} is no length of time such as 30m or 1h30m")
+    return seconds
 
 
 def _seconds(text: str) -> int:

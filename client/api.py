@@ -70,6 +70,14 @@ class Client:
         """Cancel a job: at once while it waits, at the next cycle while it runs."""
         return self._send("POST", f"jobs/{job}/cancel/")
 
+    def extend(self, job: int, *, more_s: int, idempotency_key: str | None = None) -> Json:
+        """Extend a session at once; refused, the Problem says why and until when it may be.
+
+        With an idempotency key the same request may be sent again: it extends once.
+        """
+        headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
+        return self._send("POST", f"jobs/{job}/extend/", body={"more_s": more_s}, headers=headers)
+
     def tree(self) -> Json:
         """Return the budgets one may see, depth first, with shares and figures."""
         return self._send("GET", "budgets/")

@@ -49,9 +49,14 @@ def duration(seconds: int | None) -> str:
 
 def jobs(found: list[dict[str, Any]]) -> str:
     names = ("id", "name", "budget", "kind", "gpus", "state")
-    rows = [(*(j[name] for name in names), _why(j), j["submitted_at"]) for j in found]
+    rows = [(*(_shown(j, name) for name in names), _why(j), j["submitted_at"]) for j in found]
     heads = ("id", "name", "budget", "kind", "GPUs", "state", "waits", "submitted")
     return table(heads, rows, right=(0, 4))
+
+
+def _shown(job: dict[str, Any], name: str) -> Any:
+    """Return a field as a list shows it: a session is marked at its kind."""
+    return f"{job[name]}, session" if name == "kind" and job["session"] else job[name]
 
 
 def job(found: dict[str, Any]) -> str:
@@ -68,6 +73,7 @@ def job(found: dict[str, Any]) -> str:
         ("held", f"{credits(charges['held_mgpus'])} credits"),
     ]
     facts += _waits(found)
+    facts += _session(found)
     shown = table(("", ""), facts).partition("\n")[2]
     return f"{shown}\n\n{_runs(found['runs'])}" if found["runs"] else shown
 
@@ -179,6 +185,7 @@ SHOWN: dict[str, Callable[[Any], str]] = {
     "submit": job,
     "show": job,
     "cancel": job,
+    "extend": job,
     "jobs": jobs,
     "tree": tree,
     "burn": burn,
@@ -219,6 +226,28 @@ def _choices(choices: list[dict[str, Any]]) -> str:
     ]
     heads = ("out of", "", "share", "after", "credits", "after", "why not")
     return table(heads, rows, right=range(2, 6))
+
+
+def _session(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return a session's time box, what it costs, and what came of the last extension."""
+    box = found["time_box"]
+    facts = []
+    if box:
+        ends = box["ends_at"] or f"{duration(box['limit_s'])} after its start"
+        facts.append(("session", f"ends {ends}, {duration(box['left_s'])} left"))
+        parked = "not measured"
+        if box["measured_until"]:
+            parked = f"{credits(box['parked_mgpus'])} up to {box['measured_until']}"
+        facts.append(("so far", f"{credits(box['so_far_mgpus'])} credits, parked: {parked}"))
+        if box["ends_at"]:
+            rest = f"{credits(box['rest_mgpus'])} to its end"
+            facts.append(("costs", f"{credits(box['an_hour_mgpus'])} an hour, {rest}"))
+        facts += [("extending", box["cannot"])] if box["cannot"] else []
+    if found["extensions"]:
+        last = found["extensions"][-1]
+        said = last["refusal"] or f"by {duration(last['more_s'])}, to {last['asked_until']}"
+        facts.append(("extended", f"{said} ({last['asked_by']}, {last['asked_at']})"))
+    return facts
 
 
 def _runs(runs: list[dict[str, Any]]) -> str:

@@ -64,6 +64,7 @@ MINIMUM_RUNTIME_MAX_HOURS = env.integer("MINIMUM_RUNTIME_MAX_HOURS", 8, least=1,
 DEFAULT_MINIMUM_RUNTIME_MINUTES = env.integer(
     "DEFAULT_MINIMUM_RUNTIME_MINUTES", 120, least=0, most=MINIMUM_RUNTIME_MAX_HOURS * 60
 )
+SESSION_MAX_HOURS = env.integer("SESSION_MAX_HOURS", 12, least=1, most=168)  # extensions included
 USAGE_WINDOW_DAYS = env.integer("USAGE_WINDOW_DAYS", 7, least=1, most=90)
 USAGE_HALF_LIFE_HOURS = env.integer("USAGE_HALF_LIFE_HOURS", 0, least=0, most=90 * 24)  # 0: none
 PREEMPTION_CAP_PERCENT = env.integer("PREEMPTION_CAP_PERCENT", 5, least=0, most=100)
@@ -221,7 +222,8 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TASK_DEFAULT_QUEUE = "long"
 CELERY_TASK_ROUTES = {
-    f"allocator.tasks.{name}": {"queue": "cycle"} for name in ("tick", "replan", "watch")
+    f"allocator.tasks.{name}": {"queue": "cycle"}
+    for name in ("tick", "replan", "watch", "warn_sessions")
 }
 # No task may outlive the broker's patience (env.broker_options), or a second worker starts it too.
 CELERY_TASK_TIME_LIMIT = env.LONGEST_TASK_SECONDS
@@ -264,6 +266,11 @@ CELERY_BEAT_SCHEDULE = {
         "task": "allocator.tasks.keep_books",
         "schedule": crontab(hour=3, minute=10),
         "options": {"expires": 12 * 3600},
+    },
+    "warn_sessions": {
+        "task": "allocator.tasks.warn_sessions",
+        "schedule": 15.0,
+        "options": {"expires": 15},
     },
     "send_notices": {
         "task": "allocator.tasks.send_notices",

@@ -33,6 +33,9 @@ class Flaky(SimulatedConnector):
     def stop(self, *args: Any, **kwargs: Any) -> Any:
         return self._around("stop", *args, **kwargs)
 
+    def set_time_limit(self, *args: Any, **kwargs: Any) -> Any:
+        return self._around("set_time_limit", *args, **kwargs)
+
     def resize(self, *args: Any, **kwargs: Any) -> Any:
         return self._around("resize", *args, **kwargs)
 

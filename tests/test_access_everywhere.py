@@ -60,6 +60,11 @@ DEEDS = (
     Deed(A.CANCEL_OWN, "post", "/jobs/{mine}/cancel"),
     Deed(A.CANCEL_ANY, "post", "/api/v1/jobs/{theirs}/cancel/"),
     Deed(A.CANCEL_ANY, "post", "/jobs/{theirs}/cancel"),
+    # Who may ask is told that it is no session.
+    Deed(A.EXTEND_OWN, "post", "/api/v1/jobs/{mine}/extend/", {"more_s": 60}),
+    Deed(A.EXTEND_OWN, "post", "/jobs/{mine}/extend", {"more": "1 min"}),
+    Deed(A.EXTEND_ANY, "post", "/api/v1/jobs/{theirs}/extend/", {"more_s": 60}),
+    Deed(A.EXTEND_ANY, "post", "/jobs/{theirs}/extend", {"more": "1 min"}),
     Deed(
         A.PROPOSE_SHARES, "post", API + "change-sets/", REASON | {"shares": {}, "base_version": 9}
     ),
@@ -258,6 +263,7 @@ PAGES = [
     ("post", "jobs/quote", SUBMITS),
     ("get", "jobs/{job}", PETREL),
     ("post", "jobs/{job}/cancel", PETREL | {"member": 403, "viewer": 403}),
+    ("post", "jobs/{job}/extend", PETREL | {"member": 403, "viewer": 403}),
     ("get", "jobs/{job}/charges.csv", PETREL),
     ("get", "plan", EVERYONE),
     ("get", "plan.json", EVERYONE),

@@ -21,7 +21,9 @@ def rows(client, cast, tree):
     make.make_nodes(pool, 1)
     period = make.make_period(capacity={pool: 5})
     job = make.make_job(tree["orlo/science/petrel"])
-    make.make_run(job, {pool.nodes.get(): 1}, ended_at=make.T0 + make.HOUR)
+    run = make.make_run(job, {pool.nodes.get(): 1}, ended_at=make.T0 + make.HOUR)
+    asked = {"asked_by": make.someone(), "asked_at": make.T0, "asked_s": 60}
+    run.extensions.create(**asked, ended_at=make.T0, asked_until=make.T0, rule="bound")
     petrel = tree["orlo/science/petrel"]
     make.make_request(petrel)
     make.tell(make.someone(), petrel)

@@ -221,6 +221,13 @@ TABLE: list[Any] = [
     ),
     ("get", "jobs/{job}/", None, PETREL),
     ("post", "jobs/{job}/cancel/", None, PETREL | {"member": 403, "viewer": 403}),
+    (
+        "post",
+        "jobs/{job}/extend/",
+        {"more_s": 60},
+        # Who may is told that it is no session.
+        PETREL | dict.fromkeys(("root", "admin", "manager"), 409) | {"member": 403, "viewer": 403},
+    ),
     ("get", "plan/", None, EVERYONE),
     ("get", "cycles/", None, EVERYONE),
     ("get", "cycles/{cycle}/", None, EVERYONE),

@@ -80,7 +80,7 @@ def test_lists_run_over_pages(member, tree):
 def test_tree_budget_burn_nodes_and_me_answer(member):
     assert [b["path"] for b in member.tree()["budgets"]] == [PETREL]
     actions = member.budget(PETREL)["actions"]
-    assert actions[:5] == ["view", "submit", "cancel_own", "propose_shares", "ask"]
+    assert actions[:4] == ["view", "submit", "cancel_own", "extend_own"]
     assert "edit_shares" not in actions
     assert member.burn(PETREL)["total"]["granted_mgpus"] == 10**12
     assert [node["name"] for node in member.nodes()] == ["h100-n0", "h100-n1"]

@@ -5,7 +5,7 @@ from typing import Any
 from django.contrib import admin
 from django.http import HttpRequest
 
-from workloads.models import Holding, Job, JobEvent, Run
+from workloads.models import Extension, Holding, Job, JobEvent, Run
 
 
 class ReadOnly(admin.ModelAdmin):
@@ -46,3 +46,10 @@ class RunAdmin(ReadOnly):
     list_filter = ("state", "end_reason", "pool")
     list_select_related = ("pool",)
     inlines = (HoldingInline,)
+
+
+@admin.register(Extension)
+class ExtensionAdmin(ReadOnly):
+    list_display = ("run", "asked_by", "asked_at", "asked_s", "asked_until", "rule")
+    list_filter = ("rule",)
+    list_select_related = ("run", "asked_by")

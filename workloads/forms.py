@@ -113,6 +113,10 @@ class JobForm(forms.Form):
         label=gettext_lazy("Resumable: may be preempted after it, and goes on by itself"),
         required=False,
     )
+    session = forms.BooleanField(
+        label=gettext_lazy("Session: I work in it until its time limit, and may extend it"),
+        required=False,
+    )
     when_unfunded = forms.ChoiceField(
         label=gettext_lazy("If the hold is too large"), choices=Job.WhenUnfunded.choices
     )
@@ -176,6 +180,8 @@ class JobForm(forms.Form):
         realtime = given.get("kind") == Job.Kind.REALTIME
         apart = BATCH_ONLY if realtime else REALTIME_ONLY
         kept = {name: value for name, value in given.items() if name not in apart}
+        if kept.get("session"):
+            kept |= {"minimum_runtime_s": None, "expected_duration_s": None, "resumable": False}
         kept["pools"] = tuple(kept.get("pools", ()))
         kept["idempotency_key"] = kept.get("idempotency_key") or None
         for name, default in (("step_minutes", 60), ("time_zone", "UTC")):
@@ -189,6 +195,7 @@ class JobForm(forms.Form):
             validate(
                 self.job_spec(),
                 longest_minimum_runtime_s=settings.MINIMUM_RUNTIME_MAX_HOURS * 3600,
+                longest_session_s=settings.SESSION_MAX_HOURS * 3600,
             )
         except SpecError as error:
             self.take({k: v for k, v in error.problems.items() if k not in self.errors})
@@ -206,5 +213,26 @@ class JobForm(forms.Form):
         self.data = data
 
 
-BATCH_ONLY = {"gpus", "minimum_runtime_s", "expected_duration_s", "time_limit_s", "resumable"}
+class ExtendForm(forms.Form):
+    """How much longer a session is to last."""
+
+    more = DurationField(label=gettext_lazy("How much longer"))
+    key = forms.CharField(required=False, max_length=100)
+
+    def clean_more(self) -> int:
+        more = self.cleaned_data["more"]
+        if more is None or more < LEAST_MORE_S:
+            raise forms.ValidationError(_("Ask for a minute more, or longer: 30 min, say."))
+        return int(more)
+
+    @property
+    def problem(self) -> str:
+        """The sentence that refuses it."""
+        return next((str(one) for found in self.errors.values() for one in found), "")
+
+
+LEAST_MORE_S = 60
+BATCH_ONLY = {
+    *("gpus", "minimum_runtime_s", "expected_duration_s", "time_limit_s", "resumable", "session")
+}
 REALTIME_ONLY = {"profile", "step_minutes", "time_zone", "swap_cap"}

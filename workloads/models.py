@@ -1,5 +1,6 @@
 """Jobs, their runs and what each run held when. States change only in workloads.services."""
 
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -53,6 +54,7 @@ class Job(models.Model):
     submitted_at = models.DateTimeField()
     name = models.CharField(max_length=100)
     kind = models.CharField(max_length=16, choices=Kind)
+    session = models.BooleanField(default=False)  # somebody works in it: its time limit is a box
     gpus = models.PositiveIntegerField()  # real time: the peak of its profile
     pools = models.ManyToManyField(Pool, blank=True, related_name="+")  # none: any
     minimum_runtime_s = models.PositiveIntegerField()
@@ -166,6 +168,7 @@ class Run(models.Model):
     ended_at = models.DateTimeField(null=True, blank=True)
     end_reason = models.CharField(max_length=12, choices=EndReason, blank=True)
     charged_until = models.DateTimeField(null=True, blank=True)  # end of its last charge
+    told_limit_s = models.PositiveIntegerField(null=True, blank=True)  # that its cluster knows of
 
     class Meta:
         ordering = ("id",)
@@ -195,6 +198,14 @@ class Run(models.Model):
     def external_id(self) -> str:
         """The name under which the connector knows this run."""
         return external_id(self.job_id, self.number)
+
+    @property
+    def box_ends_at(self) -> datetime | None:
+        """When a session's time box ends; None before it starts, and for what has no limit."""
+        limit = self.job.time_limit_s
+        if self.started_at is None or limit is None:
+            return None
+        return self.started_at + timedelta(seconds=limit)
 
 
 MOST_GPUS = 63  # of a node: bits of a mask, which is above 0
@@ -247,6 +258,43 @@ class Holding(models.Model):
 
     def __str__(self) -> str:
         return f"{self.run_id} holds {self.mask:b} of {self.node_id}"
+
+
+class Extension(models.Model):
+    """More time that somebody asked for a session, and what came of it. Never changed.
+
+    ``ended_at`` is when its time box ended before, ``asked_until`` what was asked for. ``rule``
+    says why it was refused, with the particulars in ``data``; empty: it was granted.
+    """
+
+    run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="extensions")
+    asked_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+"
+    )
+    asked_at = models.DateTimeField()
+    asked_s = models.PositiveIntegerField()
+    ended_at = models.DateTimeField()
+    asked_until = models.DateTimeField()
+    rule = models.CharField(max_length=16, blank=True)
+    data = models.JSONField(default=dict)
+    idempotency_key = models.CharField(max_length=100, null=True, blank=True)  # noqa: DJ001 null: no key
+
+    class Meta:
+        ordering = ("id",)
+        constraints = (
+            models.UniqueConstraint(
+                fields=["asked_by", "idempotency_key"],
+                condition=Q(idempotency_key__isnull=False),
+                name="one_extension_per_idempotency_key",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.asked_s} s more for {self.run_id}"
+
+    @property
+    def is_granted(self) -> bool:
+        return not self.rule
 
 
 class JobEvent(models.Model):

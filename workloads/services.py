@@ -60,6 +60,7 @@ def transition(job: Job, to: str, *, at: datetime, **changes: Any) -> None:
 def log(
     job: Job,
     kind: str,
+    /,
     *,
     at: datetime,
     run: Run | None = None,
@@ -89,7 +90,10 @@ def confirm_start(*, run: Run, at: datetime) -> None:
     protected = timedelta(seconds=job.minimum_runtime_s) if job.funded else timedelta()
     with transaction.atomic():
         changed = Run.objects.filter(pk=run.pk, state=RS.STARTING).update(
-            state=RS.RUNNING, started_at=at, protected_until=at + protected
+            state=RS.RUNNING,
+            started_at=at,
+            protected_until=at + protected,
+            told_limit_s=job.time_limit_s,
         )
         if not changed:
             return
@@ -100,11 +104,15 @@ def confirm_start(*, run: Run, at: datetime) -> None:
 
 
 def decide_stop(*, run: Run, reason: str, at: datetime, **data: Any) -> bool:
-    """Mark a running run to be stopped; False if it is not running any more."""
+    """Mark a running run to be stopped; False if it is not running any more.
+
+    Nor is one preempted that was given more protection after the plan was made.
+    """
     with transaction.atomic():
-        changed = Run.objects.filter(pk=run.pk, state=RS.RUNNING).update(
-            state=RS.STOPPING, end_reason=reason
-        )
+        running = Run.objects.filter(pk=run.pk, state=RS.RUNNING)
+        if reason == Why.PREEMPTED:
+            running = running.exclude(protected_until__gt=at)
+        changed = running.update(state=RS.STOPPING, end_reason=reason)
         if changed:
             run.state, run.end_reason = RS.STOPPING, reason
             log(run.job, f"{reason}_decided", at=at, run=run, **data)
@@ -192,6 +200,27 @@ def request_cancel(*, job: Job, by: User | None, at: datetime) -> None:
         if asked.update(cancel_requested_at=at):
             log(job, "cancel_requested", at=at, actor=by)
     job.refresh_from_db()
+
+
+def extend(*, run: Run, limit_s: int, least_s: int, protected_until: datetime) -> None:
+    """Move a session's time limit, minimum runtime and protection; it must be running.
+
+    The caller has locked both rows, and sets aside what it costs in the same transaction.
+    """
+    with transaction.atomic():
+        Job.objects.filter(pk=run.job_id, state=JS.RUNNING).update(
+            time_limit_s=limit_s,
+            minimum_runtime_s=least_s,
+            estimate_p10_s=limit_s,
+            estimate_p50_s=limit_s,
+            estimate_p90_s=limit_s,
+        )
+        Run.objects.filter(pk=run.pk, state=RS.RUNNING).update(protected_until=protected_until)
+
+
+def limit_told(*, run: Run, limit_s: int) -> None:
+    """Note which time limit a run's cluster knows of."""
+    Run.objects.filter(pk=run.pk).update(told_limit_s=limit_s)
 
 
 def lose_funding(*, job: Job, at: datetime) -> None:

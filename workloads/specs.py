@@ -49,6 +49,7 @@ class JobSpec:
     step_minutes: int = 60
     time_zone: str = "UTC"
     swap_cap: int | None = None
+    session: bool = False  # somebody works in it: its time limit is a box, protected throughout
 
     @property
     def is_realtime(self) -> bool:
@@ -59,13 +60,16 @@ class JobSpec:
         return max(self.profile) if self.is_realtime else self.gpus or 0
 
 
-def validate(spec: JobSpec, *, longest_minimum_runtime_s: int) -> None:
+def validate(
+    spec: JobSpec, *, longest_minimum_runtime_s: int, longest_session_s: int = MAX_SECONDS
+) -> None:
     """Refuse what can't be right whatever the cluster: raise SpecError with every problem."""
     problems: dict[str, str] = {}
     for name, sentence in (
         *_text_problems(spec),
         *_choice_problems(spec),
         *_time_problems(spec, longest_minimum_runtime_s),
+        *(_session_problems(spec, longest_session_s) if spec.session else ()),
         *(_profile_problems(spec) if spec.is_realtime else _block_problems(spec)),
     ):
         problems.setdefault(name, sentence)
@@ -115,6 +119,26 @@ def _time_problems(spec: JobSpec, longest: int) -> Iterator[tuple[str, str]]:
     limit = spec.time_limit_s
     if limit is not None and (spec.minimum_runtime_s or 0) > limit:
         yield "minimum_runtime_s", "Give a minimum runtime that is not above the time limit."
+
+
+def _session_problems(spec: JobSpec, longest: int) -> Iterator[tuple[str, str]]:
+    if spec.is_realtime:
+        yield "session", "A real-time service runs until it is stopped: it can't be a session."
+    limit = spec.time_limit_s
+    if limit is None:
+        yield "time_limit_s", "Give a session a time limit: it is ended there, if not extended."
+    elif limit > longest:
+        yield (
+            "time_limit_s",
+            f"A session lasts at most {longest // 3600} h here: give {longest:,} s or less.",
+        )
+    if spec.minimum_runtime_s not in (None, limit):
+        yield (
+            "minimum_runtime_s",
+            "Leave the minimum runtime out: a session is protected for its time limit.",
+        )
+    if spec.resumable:
+        yield "resumable", "A session can't be resumable: what it holds in memory is lost."
 
 
 def _block_problems(spec: JobSpec) -> Iterator[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 import csv
 from typing import cast
+from uuid import uuid4
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -13,15 +14,16 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import conditional_page, require_POST, require_safe
 
-from allocator import admission
+from allocator import admission, sessions
 from allocator.pages import job as pages
 from allocator.pages import jobs as lists
+from allocator.pages import session as session_pages
 from allocator.pages import submit as submitting
 from allocator.pages.names import Names
 from budgets.access import Action, can
 from clusters.models import Pool
 from config.clock import now
-from workloads.forms import JobForm
+from workloads.forms import ExtendForm, JobForm
 from workloads.models import Job
 
 SENT_BEFORE = gettext_lazy(
@@ -67,7 +69,8 @@ def job(request: HttpRequest, pk: int) -> HttpResponse:
     """One job, or, asked by htmx, its live part."""
     page = pages.page(request.user, pk, now=now())
     part = request.headers.get("HX-Request")
-    return render(request, "workloads/_job.html" if part else "workloads/job.html", {"page": page})
+    context = {"page": page, "extend_key": "" if part else uuid4().hex}
+    return render(request, "workloads/_job.html" if part else "workloads/job.html", context)
 
 
 @require_POST
@@ -83,6 +86,23 @@ def cancel(request: HttpRequest, pk: int) -> HttpResponse:
         text = _("Cancelled.") if ended else _("Its run is stopped by the next cycle.")
         messages.success(request, text)
     return redirect("job", pk=pk)
+
+
+@require_POST
+@login_required
+def extend(request: HttpRequest, pk: int) -> HttpResponse:
+    """Extend a session at once, or say why not; asked by htmx, it answers the live part."""
+    user = cast(User, request.user)
+    found = pages.find(user, pk)
+    names = Names.load(user)
+    if not sessions.may_extend(names.held, user, found):
+        raise PermissionDenied
+    said = session_pages.asked(found, user, names.held, ExtendForm(request.POST), now=now())
+    if not request.headers.get("HX-Request"):
+        (messages.success if said.is_granted else messages.error)(request, said.sentence)
+        return redirect("job", pk=pk)
+    context = {"page": pages.page(user, pk, now=now()), "said": said, "extend_key": uuid4().hex}
+    return render(request, "workloads/_job_extended.html", context)
 
 
 @require_safe

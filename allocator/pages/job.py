@@ -9,13 +9,14 @@ from datetime import datetime
 from django.db.models import Prefetch
 from django.http import Http404
 
-from allocator.pages import job_axis, job_story, queue
+from allocator.pages import job_axis, job_story, queue, session
 from allocator.pages.job_axis import Axis
 from allocator.pages.job_story import Story
 from allocator.pages.names import Names
 from allocator.pages.queue import Why
+from allocator.pages.session import TimeBox
 from allocator.start_estimates import Record, record_for
-from budgets.access import Action, Person, visible_q
+from budgets.access import Action, Person, Standing, visible_q
 from budgets.hues import Hue
 from budgets.periods import active
 from clusters.models import Pool
@@ -88,6 +89,7 @@ class JobPage:
     waits_for: list[Job]
     waited_for_by: list[Job]
     done_s: int
+    box: TimeBox | None  # of a session
     record: Record | None  # how good estimates of a start like this one have been
 
     @property
@@ -158,7 +160,7 @@ def page(user: Person, pk: int, *, now: datetime) -> JobPage:
     charges = reports.job_charges(job=job)
     run = next((one for one in job.runs.all() if one.state in Run.LIVE), None)
     ends = queue.ends(job, run, now) if run else None
-    money = _money(job, run, charges, ends, now)
+    money = money_of(job, run, charges, ends, now)
     why = queue.why(job, names) if job.state == Job.State.QUEUED else None
     places = {one.pk: _place(one) for one in job.runs.all()}
     related = Job.objects.filter(visible_q(user, "budget__")).select_related("budget")
@@ -177,8 +179,18 @@ def page(user: Person, pk: int, *, now: datetime) -> JobPage:
         waits_for=list(related.filter(dependents=job).order_by("pk")),
         waited_for_by=list(related.filter(dependencies=job).order_by("pk")),
         done_s=_done(job, run, now),
+        box=session.time_box(job, run, money, user=user, held=names.held, now=now),
         record=record_for(getattr(job, "outlook", None) if why else None, now=now),
     )
+
+
+def time_box(job: Job, *, user: Person, held: Standing, now: datetime) -> TimeBox | None:
+    """Return the time box of a session whose runs were fetched with it; None for other jobs."""
+    if not job.session:
+        return None
+    run = next((one for one in job.runs.all() if one.state in Run.LIVE), None)
+    money = money_of(job, run, reports.job_charges(job=job), None, now)
+    return session.time_box(job, run, money, user=user, held=held, now=now)
 
 
 def may_cancel(names: Names, user: Person, job: Job) -> bool:
@@ -221,9 +233,10 @@ def _done(job: Job, run: Run | None, now: datetime) -> int:
     return job.progress_s + max(0, int((now - run.started_at).total_seconds()))
 
 
-def _money(
+def money_of(
     job: Job, run: Run | None, charges: JobCharges, ends: Ends | None, now: datetime
 ) -> Money:
+    """Return what a job has cost, what is held for it, and what it will have cost."""
     period = active(now)
     in_flight = held = 0
     if period is not None and not job.has_ended:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils import timezone
 
+from allocator.pages import session_words
 from allocator.pages.names import Names
 from budgets.access import redacted
 from budgets.models import WHOLE
@@ -136,6 +137,10 @@ class _Teller:
             data["by_slug"] = (data.get("by_budget") or "").rpartition("/")[2]
             data["by_url"] = bool(data.get("by_budget")) and self.names.sees(data["by_budget"])
             comparison = self._comparison(data)
+        if event.kind == "extension_refused":
+            data["sentence"] = session_words.refusal(data["rule"], data, now=event.at)
+        if event.kind == "extended":
+            data["until_at"] = datetime.fromisoformat(data["until"])
         if event.kind == "funded":
             data["budget"] = self.job.budget.name
         return Entry(

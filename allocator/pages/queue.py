@@ -195,6 +195,9 @@ def ends(job: Job, run: Run, now: datetime) -> tuple[datetime, datetime, datetim
         return None
     begun = run.started_at - timedelta(seconds=job.progress_s)
     limit = job.time_limit_s
+    if job.session and limit is not None:
+        end = max(now, begun + timedelta(seconds=limit))
+        return end, end, end
     low, likely, high = (
         max(now, begun + timedelta(seconds=s if limit is None else min(s, limit)))
         for s in (job.estimate_p10_s, job.estimate_p50_s, job.estimate_p90_s)

@@ -8,13 +8,12 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from allocator.admission import minimum_runtime
+from allocator.admission import estimate_of, minimum_runtime
 from budgets import shares
 from budgets.access import Action, Person, standing, visible_q
 from budgets.models import Budget
 from budgets.periods import active
 from clusters.models import Pool
-from forecasting import services as forecasting
 from forecasting.services import Estimate
 from ledger.figures import accounts
 from ledger.rates import Rates
@@ -85,14 +84,7 @@ def quote(*, budget: Budget, spec: JobSpec, now: datetime) -> Quote | None:
     pools = [p for p in Pool.objects.all() if not spec.pools or p.slug in spec.pools]
     if not 1 <= gpus <= MAX_GPUS or not pools:
         return None
-    estimate = forecasting.estimate(
-        budget=budget,
-        kind=spec.kind,
-        gpus=gpus,
-        declared_s=spec.expected_duration_s,
-        name=spec.name,
-        now=now,
-    )
+    estimate = estimate_of(budget, spec, now)
     rates = Rates.load()
     dearest = max(pools, key=lambda pool: (rates.highest([pool.pk], now), -pool.pk))
     rate = rates.highest([dearest.pk], now)

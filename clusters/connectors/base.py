@@ -112,6 +112,12 @@ class Connector(Protocol):
     def stop(self, external_id: str, *, at: datetime) -> RunReport:
         """Stop a run; of one that has ended already, tell how it ended."""
 
+    def set_time_limit(self, order: StartOrder, *, at: datetime) -> RunReport:
+        """Give a run another time limit, that of its order, counted from its start.
+
+        Of one that has ended already, tell how it ended; a second call answers as the first did.
+        """
+
     def resize(
         self, external_id: str, placements: Sequence[Placement], *, at: datetime
     ) -> datetime:

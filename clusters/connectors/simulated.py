@@ -101,6 +101,16 @@ class SimulatedConnector:
                 self._end(task, at=max(at, task.started_at), outcome="stopped")
             return _report(task)
 
+    def set_time_limit(self, order: StartOrder, *, at: datetime) -> RunReport:
+        with transaction.atomic():
+            tasks = SimulatedTask.objects.select_for_update(no_key=True)
+            task = tasks.get(external_id=order.external_id)
+            if task.stopped_at is None and (task.ends_at is None or task.ends_at > at):
+                lasts, task.outcome = _behaviour(order)
+                task.ends_at = None if lasts is None else task.started_at + timedelta(seconds=lasts)
+                task.save(update_fields=["ends_at", "outcome"])
+            return _report(task)
+
     def resize(
         self, external_id: str, placements: Sequence[Placement], *, at: datetime
     ) -> datetime:

@@ -1,5 +1,5 @@
 """The API of jobs: what it takes, what it shows, and its views."""
 
-from workloads.api.views import CancelJob, JobDetail, Jobs
+from workloads.api.views import CancelJob, ExtendJob, JobDetail, Jobs
 
-__all__ = ["CancelJob", "JobDetail", "Jobs"]
+__all__ = ["CancelJob", "ExtendJob", "JobDetail", "Jobs"]

@@ -7,7 +7,7 @@ from rest_framework import serializers
 
 from config.fields import LARGEST_INTEGER, Boolean, Integer, Json, Strict, Text
 from workloads.models import Job
-from workloads.specs import JobSpec
+from workloads.specs import MAX_SECONDS, JobSpec
 
 LARGEST_ID = 2**63 - 1
 
@@ -43,6 +43,20 @@ class JobIn(Strict):
     step_minutes = Integer(required=False)
     time_zone = Text(required=False)
     swap_cap = Integer(required=False, allow_null=True)
+    session = Boolean(
+        required=False, help_text="Somebody works in it: protected for its time limit, extensible"
+    )
+
+
+class ExtensionIn(Strict):
+    """How much longer a session is to last."""
+
+    more_s = Integer(min_value=60, max_value=MAX_SECONDS, help_text="Seconds more, from 60")
+    idempotency_key = Text(
+        required=False,
+        allow_null=True,
+        help_text="Also as header Idempotency-Key: the same request again extends it once",
+    )
 
 
 class JobQuery(Strict):

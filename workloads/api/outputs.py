@@ -9,7 +9,8 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from allocator.pages import queue
+from allocator.pages import job as pages
+from allocator.pages import queue, session
 from allocator.start_estimates import Record, record_for
 from budgets.access import redacted
 from config.fields import Instant
@@ -99,7 +100,7 @@ class JobOut(serializers.ModelSerializer[Job]):
     class Meta:
         model = Job
         fields = (
-            *("id", "name", "budget", "kind", "state", "state_since", "gpus", "pools"),
+            *("id", "name", "budget", "kind", "session", "state", "state_since", "gpus", "pools"),
             *("submitted_by", "submitted_at", "ended_at", "cancel_requested_at"),
             *("minimum_runtime_s", "time_limit_s", "expected_duration_s", "resumable"),
             *("urgency", "when_unfunded", "funded", "attempt", "estimate", "waits", "waits_text"),
@@ -209,6 +210,40 @@ class ChargesOut(serializers.Serializer[Any]):
     lines = ChargeLineOut(many=True)
 
 
+class TimeBoxOut(serializers.Serializer[Any]):
+    """The time box of a session that waits or runs, and what it costs, used or parked.
+
+    What was parked is null until the first of its timesteps is closed: it isn't measured yet.
+    """
+
+    limit_s = serializers.IntegerField()
+    longest_s = serializers.IntegerField(help_text="Extensions included")
+    ends_at = Instant(allow_null=True)
+    protected_until = Instant(allow_null=True)
+    left_s = serializers.IntegerField()
+    so_far_mgpus = serializers.IntegerField(help_text="Settled and in flight")
+    parked_mgpus = serializers.IntegerField(allow_null=True)
+    parked_gpu_seconds = serializers.IntegerField(allow_null=True)
+    measured_until = Instant(allow_null=True)
+    an_hour_mgpus = serializers.IntegerField(allow_null=True)
+    held_mgpus = serializers.IntegerField()
+    rest_mgpus = serializers.IntegerField(allow_null=True, help_text="From now to its end")
+    cannot = serializers.CharField(help_text="Why it can't be extended now; empty: ask")
+
+
+class ExtensionOut(serializers.Serializer[Any]):
+    """More time that somebody asked for, and what came of it."""
+
+    asked_by = serializers.CharField(source="extension.asked_by.username")
+    asked_at = Instant(source="extension.asked_at")
+    more_s = serializers.IntegerField(source="extension.asked_s")
+    ended_at = Instant(source="extension.ended_at", help_text="When it would have ended before")
+    asked_until = Instant(source="extension.asked_until")
+    granted = serializers.BooleanField(source="extension.is_granted")
+    rule = serializers.CharField(source="extension.rule", help_text="That refused it, or nothing")
+    refusal = serializers.CharField(source="sentence")
+
+
 class JobDetailOut(JobOut):
     """A job with all that is known of it."""
 
@@ -219,12 +254,14 @@ class JobDetailOut(JobOut):
     outlook = serializers.SerializerMethodField()
     forecasts = ForecastOut(many=True)
     events = EventOut(many=True)
+    time_box = serializers.SerializerMethodField(help_text="Of a session that waits or runs")
+    extensions = serializers.SerializerMethodField(help_text="Asked for a session")
 
     class Meta(JobOut.Meta):
         fields = (  # type: ignore[assignment]
             *JobOut.Meta.fields,
             *("command", "spec", "dependencies", "idempotency_key", "progress_s", "service"),
-            *("runs", "charges", "outlook", "forecasts", "events"),
+            *("runs", "charges", "outlook", "forecasts", "events", "time_box", "extensions"),
         )
 
     def get_dependencies(self, job: Job) -> list[int]:
@@ -238,6 +275,17 @@ class JobDetailOut(JobOut):
     @extend_schema_field(ChargesOut)
     def get_charges(self, job: Job) -> dict[str, Any]:
         return ChargesOut().to_representation(reports.job_charges(job=job))
+
+    @extend_schema_field(TimeBoxOut(allow_null=True))
+    def get_time_box(self, job: Job) -> dict[str, Any] | None:
+        user, names, now = (self.context[name] for name in ("user", "names", "now"))
+        box = pages.time_box(job, user=user, held=names.held, now=now)
+        return None if box is None else TimeBoxOut().to_representation(box)
+
+    @extend_schema_field(ExtensionOut(many=True))
+    def get_extensions(self, job: Job) -> list[dict[str, Any]]:
+        asked = session.told(job, self.context["names"].held, now=self.context["now"])
+        return [ExtensionOut().to_representation(one) for one in asked]
 
     @extend_schema_field(WaitOut(allow_null=True))
     def get_outlook(self, job: Job) -> dict[str, Any] | None:

@@ -12,7 +12,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from allocator import admission
+from allocator import admission, sessions
+from allocator.pages import session as session_pages
 from allocator.pages.names import Names
 from budgets.access import Action, Standing, standing, visible, visible_q
 from budgets.models import Budget
@@ -20,7 +21,7 @@ from config import clock
 from config.fields import Text
 from config.problems import Conflict
 from workloads.api import rows
-from workloads.api.inputs import JobIn, JobQuery, spec_from
+from workloads.api.inputs import ExtensionIn, JobIn, JobQuery, spec_from
 from workloads.api.outputs import JobDetailOut, JobOut
 from workloads.models import Job
 from workloads.specs import JobSpec
@@ -104,6 +105,34 @@ class CancelJob(APIView):
         return _detail(request, pk)
 
 
+class ExtendJob(APIView):
+    """Extend a session at once; else 409 with the reason, and until when it may be."""
+
+    @extend_schema(
+        request=ExtensionIn,
+        responses=JobDetailOut,
+        parameters=[OpenApiParameter("Idempotency-Key", str, OpenApiParameter.HEADER)],
+    )
+    def post(self, request: Request, pk: int) -> Response:
+        job, user, now = _job(request, pk), _person(request), clock.now()
+        held = standing(user)
+        if not sessions.may_extend(held, user, job):
+            raise PermissionDenied(
+                "You may extend your own sessions; ask the budget's manager for others'."
+            )
+        asked = ExtensionIn(data=request.data)
+        asked.is_valid(raise_exception=True)
+        given = asked.validated_data
+        key = (given | _key(request, given)).get("idempotency_key")
+        try:
+            answer = sessions.extend(job=job, by=user, more_s=given["more_s"], now=now, key=key)
+        except sessions.ExtensionKeyReused as error:
+            raise Conflict(str(error), job=error.job_id) from error
+        if not answer.is_granted:
+            raise Conflict(**session_pages.refused(answer, held, now=now))
+        return _detail(request, pk)
+
+
 def _person(request: Request) -> User:
     return cast(User, request.user)  # every view here wants someone signed in
 
@@ -122,8 +151,8 @@ def _detail(request: Request, pk: int, status: int = 200) -> Response:
 
 
 def _context(request: Request) -> dict[str, Any]:
-    """What outputs need: names as the reader may know them, and the instant."""
-    return {"names": Names.load(request.user), "now": clock.now()}
+    """What outputs need: the reader, names as they may know them, and the instant."""
+    return {"user": request.user, "names": Names.load(request.user), "now": clock.now()}
 
 
 def _budget(request: Request, path: str) -> Budget:
