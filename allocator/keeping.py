@@ -7,11 +7,12 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.db import connection
 from django.db.models import Min
 
-from allocator import alarms, requests
-from allocator.models import Alarm
+from allocator import alarms, reading, requests
+from allocator.models import Alarm, Cycle
 from budgets.one_by_one import Tries
 from budgets.requests import expire_due
 from ledger import reports
@@ -23,6 +24,7 @@ REQUESTS, CHECKPOINTS, BOOKS = "requests", "checkpoints", "books"  # alarms
 # SQLite's rows of each index that are looked at. All of a year's entries took seconds, in which
 # nobody writes; of a thousand it guessed so badly that a report was as slow as without.
 SAMPLE = 100_000
+CYCLES_AT_ONCE = 200
 LOOK_BACK = timedelta(days=7)  # of charges; all else is looked at altogether
 
 
@@ -57,6 +59,25 @@ def keep_statistics() -> bool:
         cursor.execute(f"PRAGMA analysis_limit = {SAMPLE}")
         cursor.execute("ANALYZE")
     return True
+
+
+def keep_cycles(*, at: datetime) -> int:
+    """Let go of what old cycles saw and planned, which is nearly all they take; return how many.
+
+    Their rows stay, since stories name them. Nor is that let go of which shows why a plan was
+    illegal, and the newest plan, which is in force however old it is.
+    """
+    if not settings.CYCLES_KEPT_DAYS:
+        return 0
+    old = Cycle.objects.filter(at__lt=at - timedelta(days=settings.CYCLES_KEPT_DAYS))
+    old = old.exclude(snapshot=b"").exclude(status=Cycle.Status.ILLEGAL)
+    if (newest := reading.newest()) is not None:
+        old = old.exclude(pk=newest.pk)
+    done = 0
+    # A few at a time: on SQLite nobody else writes meanwhile.
+    while few := list(old.order_by("pk").values_list("pk", flat=True)[:CYCLES_AT_ONCE]):
+        done += Cycle.objects.filter(pk__in=few).update(snapshot=b"", plan=b"", hint={})
+    return done
 
 
 def keep_books(*, at: datetime) -> int:

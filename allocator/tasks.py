@@ -69,6 +69,12 @@ def keep_statistics() -> bool:
     return keeping.keep_statistics()
 
 
+@shared_task(name="allocator.tasks.keep_cycles")
+def keep_cycles() -> int:
+    """Let go by night of what old cycles saw and planned, on queue ``long``."""
+    return keeping.keep_cycles(at=now())
+
+
 @shared_task(name="allocator.tasks.keep_books")
 def keep_books() -> int:
     """Prove by night that every GPU-second is accounted for, on queue ``long``."""

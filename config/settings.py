@@ -72,6 +72,8 @@ PREEMPTED_AGAIN_MINUTES = env.integer("PREEMPTED_AGAIN_MINUTES", 120, least=0, m
 # Full mode plans in the background, this often (0: never) and for so long; one core.
 FULL_PLAN_MINUTES = env.integer("FULL_PLAN_MINUTES", 60, least=0, most=24 * 60)
 FULL_PLAN_SECONDS = env.integer("FULL_PLAN_SECONDS", 60, least=1, most=3000)
+# For so long what each cycle saw and planned can be looked at again; 0: for ever.
+CYCLES_KEPT_DAYS = env.integer("CYCLES_KEPT_DAYS", 90, least=0, most=3650)
 NODE_FAILURE_REFUND = env.one_of("NODE_FAILURE_REFUND", "all", ("all", "checkpoint", "none"))
 ORGANISATION_TIME_ZONE = env.time_zone("ORGANISATION_TIME_ZONE", "UTC")
 # True: what changes the plan wakes a worker once it is committed. False: the watch finds it.
@@ -260,6 +262,11 @@ CELERY_BEAT_SCHEDULE = {
     "keep_statistics": {
         "task": "allocator.tasks.keep_statistics",
         "schedule": crontab(hour=3, minute=5),
+        "options": {"expires": 12 * 3600},
+    },
+    "keep_cycles": {
+        "task": "allocator.tasks.keep_cycles",
+        "schedule": crontab(hour=3, minute=15),
         "options": {"expires": 12 * 3600},
     },
     "keep_books": {

@@ -3,6 +3,7 @@
 from functools import cache
 from typing import Any
 
+from django.conf import settings
 from django.db.models import QuerySet
 from django.http import Http404
 from drf_spectacular.types import OpenApiTypes
@@ -150,6 +151,11 @@ def _whole(request: Request, pk: int) -> Cycle:
     cycle = Cycle.objects.filter(pk=pk).first()
     if cycle is None or not _sees_all(standing(request.user)):
         raise Http404("There is no such cycle, or you may not see all that is in it.")
+    if not cycle.snapshot:
+        raise Http404(
+            f"What cycle {pk} saw and planned was kept for {settings.CYCLES_KEPT_DAYS} days "
+            "(CYCLES_KEPT_DAYS), and is gone."
+        )
     return cycle
 
 
