@@ -17,6 +17,6 @@ def last_gpu_states(*, at: datetime) -> dict[int, GpuState]:
 def open_drains(*, at: datetime) -> dict[int, list[Drain]]:
     """Return the drains that have not ended by `at`, by node id, the earliest first."""
     found: dict[int, list[Drain]] = {}
-    for drain in Drain.objects.filter(Q(ends_at=None) | Q(ends_at__gt=at)):
+    for drain in Drain.objects.filter(Q(ends_at=None) | Q(ends_at__gt=at)).select_related("window"):
         found.setdefault(drain.node_id, []).append(drain)
     return found

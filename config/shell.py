@@ -27,7 +27,9 @@ from clusters.templatetags.allotment import hue
 from config.clock import now
 
 # Pages whose figures are asked for again while they are open.
-LIVE = frozenset({"overview", "budgets", "budget", "jobs", "job", "plan", "simulation"})
+LIVE = frozenset(
+    ("overview", "budgets", "budget", "jobs", "job", "plan", "nodes", "window", "simulation")
+)
 WITHOUT_PAGES = ("/api/", "/healthz", "/static/")
 
 

@@ -16,6 +16,7 @@ from budgets.views import drafts as draft_pages
 from budgets.views import names as name_pages
 from budgets.views import places as place_pages
 from clusters import api as clusters
+from clusters import views as node_pages
 from config import problems
 from config import views as own_pages
 from config.healthz import healthz
@@ -167,6 +168,12 @@ pages: list[URLPattern | URLResolver] = [
     path("jobs/<int:pk>/charges.csv", job_pages.charges, name="job-charges"),
     path("plan", cluster_pages.plan, name="plan"),
     path("plan.json", cluster_pages.plan_data, name="plan-data"),
+    path("nodes", node_pages.nodes, name="nodes"),
+    path("windows/new", node_pages.window_new, name="window-new"),
+    path("windows/new/preview", node_pages.window_new_preview, name="window-preview"),
+    path("windows/<int:pk>", node_pages.window, name="window"),
+    path("windows/<int:pk>/change", node_pages.window_change, name="window-change"),
+    path("windows/<int:pk>/end", node_pages.window_end, name="window-end"),
     path("simulator", simulator_pages.simulator, name="simulator"),
     path("simulator/history.csv", simulator_pages.history_file, name="history-file"),
     path("simulator/<int:pk>", simulator_pages.simulation, name="simulation"),

@@ -17,6 +17,7 @@ from allocator.simulating import asking
 from budgets import services
 from budgets.access import NOT_HERE, Action
 from budgets.models import Budget, Notice
+from clusters import windows
 from config import urls
 from tests import factories as make
 from tests.pages_world import client_of
@@ -267,6 +268,13 @@ PAGES = [
     ("get", "jobs/{job}/charges.csv", PETREL),
     ("get", "plan", EVERYONE),
     ("get", "plan.json", EVERYONE),
+    ("get", "nodes", EVERYONE),
+    ("get", "windows/new", ABOVE_ALL),
+    ("post", "windows/new", ABOVE_ALL),
+    ("post", "windows/new/preview", ABOVE_ALL),
+    ("get", "windows/{window}", EVERYONE),
+    ("post", "windows/{window}/change", ADMINISTRATORS),
+    ("post", "windows/{window}/end", ADMINISTRATORS),
     ("get", "simulator", EVERYONE),
     ("post", "simulator", MANAGERS),
     ("get", "simulator/history.csv", MANAGERS),
@@ -284,7 +292,9 @@ OPEN = {"sign-in", "sign-out", "healthz"}  # for who is signed out too
 @pytest.fixture
 def ids(cast: dict[str, User], tree: dict[str, Budget]) -> dict[str, int]:
     """Make a job of somebody else in petrel, a cycle, and a proposal for science."""
-    make.make_nodes(make.make_pool("h100"), 2)
+    nodes = make.make_nodes(make.make_pool("h100"), 2)
+    far: dict[str, Any] = {"starts_at": make.LONG_AGO.replace(year=2100), "ends_at": None}
+    window = windows.set_window(nodes=nodes, reason="why", by=None, now=make.T0, **far)
     period = make.make_period(starts_at=make.LONG_AGO, ends_at=make.LONG_AGO.replace(year=2100))
     checkpoint = make.make_checkpoint(period, make.LONG_AGO.replace(year=2099), [(20, 80)])
     exemption = checkpoint.exemptions.create(
@@ -298,6 +308,7 @@ def ids(cast: dict[str, User], tree: dict[str, Budget]) -> dict[str, int]:
     cycle.run(at=make.T0, trigger="test")
     return {
         "job": job.pk,
+        "window": window.pk,
         "change_set": place["change_set"],
         "period": period.pk,
         "checkpoint": checkpoint.pk,
@@ -338,7 +349,7 @@ def test_who_is_signed_out_is_sent_to_sign_in(ids: dict[str, int]) -> None:
 
 def test_the_table_has_every_page() -> None:
     of_budgets = ("change_set", "period", "checkpoint", "exemption", "request", "notice")
-    names = ("job", "simulation", *of_budgets)
+    names = ("job", "window", "simulation", *of_budgets)
     numbers = dict.fromkeys(names, 1)
     asked = [address.partition("?")[0].format(**numbers) for _, address, _ in PAGES]
     for route in (*urls.pages, *urls.operations):

@@ -32,6 +32,7 @@ class Notice:
     until: datetime | None = None
     path: str = ""
     jobs: int = 0
+    window: int | None = None  # of a node that drains
 
 
 def notices(names: Names, projects: Sequence[BurnLine], *, now: datetime) -> list[Notice]:
@@ -79,4 +80,7 @@ def _nodes(now: datetime) -> Iterator[Notice]:
         if node.pk in down:
             yield Notice("node_down", False, node.name, down[node.pk])
         for drain in drains.get(node.pk, ())[:1]:
-            yield Notice("draining", False, node.name, drain.reason, drain.starts_at, drain.ends_at)
+            yield Notice(
+                *("draining", False, node.name, drain.reason, drain.starts_at, drain.ends_at),
+                window=drain.window_id,
+            )

@@ -45,6 +45,7 @@ class Down:
     why: str
     is_drain: bool
     open_ended: bool
+    window: int | None = None  # its number
 
 
 def shortfalls(rows: Rows, plan: PlanView, names: Names, *, now: datetime) -> list[Shortfall]:
@@ -116,6 +117,7 @@ def down(rows: Rows, *, start: datetime, end: datetime, now: datetime) -> list[D
                     why=drain.reason,
                     is_drain=True,
                     open_ended=drain.ends_at is None,
+                    window=drain.window_id,
                 )
             )
     return sorted(found, key=lambda d: (d.start, d.node))
