@@ -54,8 +54,9 @@ def commands(port: int) -> dict[str, list[str]]:
             *("--workers", "2", "--threads", "4", "--no-control-socket"),
             *("--worker-tmp-dir", str(ROOT / ".data"), "--log-level", "warning"),
         ],
-        "cycle": [*WORKER, *_worker("cycle")],
-        "long": [*WORKER, *_worker("long")],
+        "cycle": [*WORKER, *_worker("cycle", 1)],
+        # A simulation or a full plan may take its time, and holds up nothing else.
+        "long": [*WORKER, *_worker("long", 2)],
         "beat": [*WORKER, "beat", "--loglevel", "WARNING", "--pidfile="],
     }
 
@@ -67,10 +68,11 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONWARNINGS": f"{given},{quiet}" if given else quiet}
 
 
-def _worker(queue: str) -> list[str]:
-    # One task at a time; prefork, since only that pool can end a task at its time limit.
+def _worker(queue: str, at_once: int) -> list[str]:
+    # Prefork, since only that pool can end a task at its time limit.
     return [
-        *("worker", "--queues", queue, "--hostname", f"{queue}@%h", "--concurrency", "1"),
+        *("worker", "--queues", queue, "--hostname", f"{queue}@%h"),
+        *("--concurrency", str(at_once)),
         *("--loglevel", "WARNING", "--without-gossip", "--without-mingle", "--without-heartbeat"),
     ]
 
