@@ -102,7 +102,7 @@ def reason_to_run(*, at: datetime) -> str | None:
     if turning.is_due(at=at):
         return "period"
     undone = Q(state__in=(Run.State.STARTING, Run.State.STOPPING))
-    if Run.objects.filter(undone | driving.UNTOLD).exists():
+    if Run.objects.filter(undone | driving.UNTOLD, state__in=Run.LIVE).exists():
         return "unfinished"
     again = refusals.next_try()
     if again is not None and again <= at:

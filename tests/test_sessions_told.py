@@ -380,6 +380,23 @@ def test_the_command_line_refuses_what_it_can_t_read(text, capsys):
     assert "no length of time such as 30m or 1h30m" in capsys.readouterr().err
 
 
+@pytest.mark.browser
+@pytest.mark.django_db(transaction=True)
+def test_in_a_browser_it_is_extended_without_leaving_the_page(browser_page, monkeypatch):
+    place = make_institute()
+    make.make_role(place.user, place.petrel, "member")
+    job = started(place)
+    stand_at(monkeypatch, AT)
+    page = browser_page(place.user, f"/jobs/{job.pk}")
+    for end in ("01:30", "02:00"):  # the second time with another key
+        page.click('#job [data-dialog="extend"]')
+        page.fill("#extend-more", "30 min")
+        page.click("#extend-form .btn-primary")
+        page.wait_for_selector(f"text=Extended by 30 min: it ends at {end} UTC.")
+        assert not page.is_visible("#extend-form")
+    assert ends(job)[0] == T0 + 2 * HOUR
+
+
 def test_a_page_asks_a_constant_number_of_queries_more(place, django_assert_max_num_queries):
     job = started(place)
     for n in range(5):
