@@ -67,7 +67,7 @@ class NodeOutlook:
     stays: list[Stay]  # the one that stays longest first
     free_from: datetime  # surely
     likely: datetime
-    empty_since: datetime | None  # what it held last ended then, and nothing holds it now
+    empty_since: datetime | None  # nothing has held it since then, in its open window
     answers: bool  # False: its cluster can't be asked to stop anything
     now: datetime
 
@@ -144,6 +144,14 @@ class WindowOutlook:
         return sorted(found.values(), key=lambda s: (-s.leaves_by.timestamp(), s.run.pk))
 
 
+@dataclass(frozen=True)
+class Outlooks:
+    """By node's and by window's id."""
+
+    nodes: dict[int, NodeOutlook]
+    windows: dict[int, WindowOutlook]
+
+
 def of_window(window: Window, *, now: datetime) -> WindowOutlook:
     """When the nodes of a window are free. A constant number of queries."""
     found = of_windows(now=now).get(window.pk)
@@ -152,13 +160,7 @@ def of_window(window: Window, *, now: datetime) -> WindowOutlook:
 
 def of_windows(*, now: datetime) -> dict[int, WindowOutlook]:
     """The same for all that are open or to come, by id. A constant number of queries."""
-    drains = _open(now)
-    by_window: dict[int, list[Drain]] = defaultdict(list)
-    for drain in drains:
-        if drain.window_id is not None:
-            by_window[drain.window_id].append(drain)
-    reader = _Reader(now, drains)
-    return {pk: reader.outlook(reader.span(mine), mine) for pk, mine in by_window.items()}
+    return outlooks(now=now).windows
 
 
 def of_span(span: Span, *, now: datetime, instead_of: Window | None = None) -> WindowOutlook:
@@ -176,10 +178,22 @@ def of_nodes(*, now: datetime) -> dict[int, NodeOutlook]:
 
     Of several windows the first counts. A constant number of queries.
     """
-    found: dict[int, NodeOutlook] = {}
-    for one in _Reader(now, _open(now)).all():
-        found.setdefault(one.node.pk, one)
-    return found
+    return outlooks(now=now).nodes
+
+
+def outlooks(*, now: datetime) -> Outlooks:
+    """Both of all nodes and of all windows, read at once."""
+    drains = _open(now)
+    by_window: dict[int, list[Drain]] = defaultdict(list)
+    for drain in drains:
+        if drain.window_id is not None:
+            by_window[drain.window_id].append(drain)
+    reader = _Reader(now, drains)
+    nodes: dict[int, NodeOutlook] = {}
+    for one in reader.all():
+        nodes.setdefault(one.node.pk, one)
+    found = {pk: reader.outlook(reader.span(mine), mine) for pk, mine in by_window.items()}
+    return Outlooks(nodes, found)
 
 
 def _open(now: datetime) -> list[Drain]:
@@ -207,9 +221,21 @@ class _Reader:
         known = clusters.all_nodes()
         self.row = {node.pk: n for n, node in enumerate(known)}
         nodes = [node for node in known if node.is_active(now)]
-        ended = Holding.objects.filter(node__in=nodes, ended_at__lte=now).order_by()
-        self.last = dict(ended.values_list("node_id").annotate(Max("ended_at")))
+        self.last = self._last_ended(windows)
         self.emptied = self._draining(nodes).emptied(windows)
+
+    def _last_ended(self, windows: Sequence[Drain]) -> dict[int, datetime]:
+        """When what nodes held last in their open windows ended, by node's id.
+
+        Of a node that was empty before, when its window began: older rows are not looked at.
+        """
+        begun = {d.node_id: d.starts_at for d in windows if d.starts_at <= self.now}
+        if not begun:
+            return {}
+        span = (min(begun.values()), self.now)
+        ended = Holding.objects.filter(node__in=begun, ended_at__range=span).order_by()
+        last = dict(ended.values_list("node_id").annotate(Max("ended_at")))
+        return {pk: max(since, last.get(pk) or since) for pk, since in begun.items()}
 
     def _draining(self, nodes: Sequence[Node]) -> Draining:
         protected: dict[int, int] = defaultdict(int)
@@ -274,7 +300,7 @@ class _Reader:
             stays=stays,
             free_from=max([asked, *(stay.leaves_by for stay in stays)]),
             likely=max([asked, *(stay.likely for stay in stays)]),
-            empty_since=None if stays else self.last.get(one.node.pk),
+            empty_since=None if stays or not one.drain else self.last.get(one.node.pk),
             answers=one.node.pool.cluster.slug not in self.unsure,
             now=self.now,
         )

@@ -143,3 +143,7 @@ def test_planned_starts_that_move_are_told(api_of, tree):
     told = api_of("admin").post("/api/v1/windows/preview/", body).json()["outlook"]
     assert [(one["job"], one["at"]) for one in told["moves"]] == [(then.pk, iso(NOW + 2 * HOUR))]
     assert [(one["job"], one["at"]) for one in told["interrupted"]] == [(first.pk, iso(NOW + HOUR))]
+    # What is planned from the window's end on stays.
+    body = asked(nodes=["h100-n0"], ends_at=iso(NOW + 2 * HOUR))
+    told = api_of("admin").post("/api/v1/windows/preview/", body).json()["outlook"]
+    assert told["moves"] == []

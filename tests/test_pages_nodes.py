@@ -243,7 +243,7 @@ def test_only_administrators_set_and_change(cast, nodes):
 
 
 def test_the_number_of_queries_does_not_grow_with_nodes(cast, nodes):
-    window = put(nodes[:1])
+    window = put(nodes[:1], None, None)
     client = client_of(cast["admin"])
     addresses = ("/nodes", f"/windows/{window.pk}")
     before = [queries(client, address) for address in addresses]

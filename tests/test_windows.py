@@ -1,9 +1,11 @@
 """Maintenance windows: what may be set, changed, ended and called off, and what is kept of it."""
 
 from functools import partial
+from importlib import import_module
 from threading import Barrier, Thread
 
 import pytest
+from django.apps import apps
 from django.db import connection, connections
 
 from allocator import maintenance, requests
@@ -233,6 +235,19 @@ def test_what_it_takes_is_counted_in_gpu_seconds(nodes):
     assert windows.span_of(made).capacity_gpu_seconds == 3 * 8 * 2 * 3600
     made = put(nodes[3:], None, None)
     assert windows.span_of(made).capacity_gpu_seconds is None
+
+
+def test_drains_that_were_set_before_there_were_windows_get_one_each(nodes):
+    span = {"starts_at": NOW, "ends_at": None, "reason": "fan"}
+    for node in nodes[:2]:
+        Drain.objects.create(node=node, **span)
+    made = put(nodes[2:])
+    migration = import_module("clusters.migrations.0004_windows_of_drains")
+    migration.give_each_drain_a_window(apps, None)
+    old = list(Window.objects.exclude(pk=made.pk))
+    assert [windows.span_of(one).nodes for one in old] == [(nodes[0],), (nodes[1],)]
+    assert told(old[0]) == [(1, "set", NOW, ["h100-n0"], NOW, None, "fan", None)]
+    assert made.drains.count() == 2
 
 
 # --- Two administrators at once ------------------------------------------------------------------

@@ -133,18 +133,17 @@ def page(user: Person, *, now: datetime, state: str = "", pool: str = "") -> Nod
         counts=Counter(line.state for line in every),
         gpus=sum(line.node.gpus for line in every),
         healthy=sum(line.node.gpus for line in every if line.state != "down"),
-        ahead=_ahead(now),
+        ahead=_ahead(reader.outlooks, now),
         past=_past(now),
         may_set=may_administer(user),
     )
 
 
-def _ahead(now: datetime) -> list[WindowLine]:
-    outlooks = emptying.of_windows(now=now)
+def _ahead(outlooks: emptying.Outlooks, now: datetime) -> list[WindowLine]:
     rows = windows.in_state(Window.State.OPEN, Window.State.PLANNED, at=now)
     found = []
     for row in windows.with_record(rows):
-        told = outlooks.get(row.pk)
+        told = outlooks.windows.get(row.pk)
         found.append(
             WindowLine(
                 window=row,
@@ -175,7 +174,7 @@ class _Reader:
         self.down = clusters.nodes_down(at=now)
         self.last = states.last_gpu_states(at=now)
         self.drains = states.open_drains(at=now)
-        self.outlooks = emptying.of_nodes(now=now)
+        self.outlooks = emptying.outlooks(now=now)
         told = NodeState.objects.filter(pk__in=clusters.newest(NodeState, at=now)).order_by()
         self.told_at = {state.node_id: state.at for state in told}
         self.held: dict[int, list[Holding]] = defaultdict(list)
@@ -183,7 +182,8 @@ class _Reader:
         for holding in live.select_related("run__job__budget").order_by("run_id", "pk"):
             self.held[holding.node_id].append(holding)
         self.failed: dict[int, list[datetime]] = defaultdict(list)
-        lost = Holding.objects.filter(node__in=self.down, ended_at__isnull=False)
+        since = min((self.told_at.get(pk, now) for pk in self.down), default=now)
+        lost = Holding.objects.filter(node__in=self.down, ended_at__gte=since)
         lost = lost.filter(run__end_reason=Run.EndReason.NODE_FAILURE)
         for node_id, at in lost.order_by("ended_at").values_list("node_id", "ended_at"):
             if at is not None:
@@ -201,7 +201,7 @@ class _Reader:
             since=since,
             occupants=list(self._occupants(self.held[node.pk])),
             down=self._gpus_down(node),
-            outlook=self.outlooks.get(node.pk),
+            outlook=self.outlooks.nodes.get(node.pk),
             window=drain.window if drain else None,
             ended=len(ended) if state == "down" else 0,
             ended_at=ended[-1] if ended else None,
