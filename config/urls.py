@@ -3,6 +3,7 @@
 from django.contrib import admin
 from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, URLResolver, include, path, re_path
+from django.views.generic import RedirectView
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from allocator import api as allocator
@@ -28,6 +29,7 @@ from workloads import views as job_pages
 # --- API ----------------------------------------------------------------------------------------
 
 api: list[URLPattern | URLResolver] = [
+    path("", RedirectView.as_view(pattern_name="docs")),
     path("schema", SpectacularAPIView.as_view(), name="schema"),
     path("docs", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="docs"),
     path("token/", budgets.SignInForToken.as_view()),

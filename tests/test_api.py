@@ -371,6 +371,11 @@ def test_an_unknown_address_is_a_problem_object(api_of):
     assert "nothing at /api/v1/quotas/" in answer.json()["detail"]
 
 
+def test_its_own_address_leads_to_its_documentation(api_of):
+    answer = api_of("nobody").get("/api/v1/")
+    assert (answer.status_code, answer["Location"]) == (302, "/api/v1/docs")
+
+
 def test_the_schema_describes_every_address(api_of):
     schema = api_of("nobody").get("/api/v1/schema", headers={"accept": "application/json"}).json()
     assert {"/api/v1/jobs/", "/api/v1/budgets/{path}/change-sets/", "/api/v1/plan/"} <= set(

@@ -255,7 +255,7 @@ TABLE: list[Any] = [
     ("get", "simulations/{simulation}/", None, SIMULATED),
     ("post", "simulations/{simulation}/cancel/", None, SIMULATED),
 ]
-OPEN = {"schema", "docs", "token/"}
+OPEN = {"", "schema", "docs", "token/"}
 
 
 @pytest.fixture(scope="module")
