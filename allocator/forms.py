@@ -17,6 +17,7 @@ from allocator.pages.simulator_figures import POLICY_RULES, POLICY_WORDS
 from allocator.simulating import asking
 from allocator.simulating.asking import TODAY, Draft
 from budgets.refusals import Refused
+from config.fields import YEARS, wrong_year
 
 HISTORY, TRACE = "history", "trace"
 PRESETS = (1, 3, 7, 14, 28)
@@ -159,6 +160,9 @@ class SimulationForm(forms.Form):
             for name in ("starts_on", "ends_on"):
                 if not cleaned.get(name) and name not in self.errors:
                     self.add_error(name, _("Give the day, or choose a window."))
+        for name in ("starts_on", "ends_on"):
+            if (day := cleaned.get(name)) is not None and day.year not in YEARS:
+                self.add_error(name, wrong_year())
         if cleaned.get("shares") == FILE and not cleaned.get("tree_file"):
             self.add_error("tree_file", _("Choose a tree file."))
         return cleaned

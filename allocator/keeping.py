@@ -9,10 +9,10 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connection
-from django.db.models import Min
+from django.db.models import Min, Q
 
 from allocator import alarms, reading, requests
-from allocator.models import Alarm, Cycle
+from allocator.models import Alarm, Cycle, Simulation
 from budgets.one_by_one import Tries
 from budgets.requests import expire_due
 from ledger import reports
@@ -25,6 +25,7 @@ REQUESTS, CHECKPOINTS, BOOKS = "requests", "checkpoints", "books"  # alarms
 # nobody writes; of a thousand it guessed so badly that a report was as slow as without.
 SAMPLE = 100_000
 CYCLES_AT_ONCE = 200
+SIMULATIONS_AT_ONCE = 20
 LOOK_BACK = timedelta(days=7)  # of charges; all else is looked at altogether
 
 
@@ -77,6 +78,23 @@ def keep_cycles(*, at: datetime) -> int:
     # A few at a time: on SQLite nobody else writes meanwhile.
     while few := list(old.order_by("pk").values_list("pk", flat=True)[:CYCLES_AT_ONCE]):
         done += Cycle.objects.filter(pk__in=few).update(snapshot=b"", plan=b"", hint={})
+    return done
+
+
+def keep_pictures(*, at: datetime) -> int:
+    """Let go of old simulations' pictures and trace files, nearly all they take; return how many.
+
+    What was asked for, under which shares, and the figures stay: they are why somebody decided.
+    """
+    if not settings.SIMULATIONS_KEPT_DAYS:
+        return 0
+    over = Simulation.objects.filter(
+        ended_at__lt=at - timedelta(days=settings.SIMULATIONS_KEPT_DAYS)
+    )
+    old = over.exclude(state__in=Simulation.OPEN).exclude(Q(picture=None) & Q(trace=""))
+    done = 0
+    while few := list(old.order_by("pk").values_list("pk", flat=True)[:SIMULATIONS_AT_ONCE]):
+        done += Simulation.objects.filter(pk__in=few).update(picture=None, trace="")
     return done
 
 

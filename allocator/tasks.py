@@ -75,6 +75,12 @@ def keep_cycles() -> int:
     return keeping.keep_cycles(at=now())
 
 
+@shared_task(name="allocator.tasks.keep_pictures")
+def keep_pictures() -> int:
+    """Let go by night of old simulations' pictures and trace files, on queue ``long``."""
+    return keeping.keep_pictures(at=now())
+
+
 @shared_task(name="allocator.tasks.keep_books")
 def keep_books() -> int:
     """Prove by night that every GPU-second is accounted for, on queue ``long``."""

@@ -74,6 +74,7 @@ FULL_PLAN_MINUTES = env.integer("FULL_PLAN_MINUTES", 60, least=0, most=24 * 60)
 FULL_PLAN_SECONDS = env.integer("FULL_PLAN_SECONDS", 60, least=1, most=3000)
 # For so long what each cycle saw and planned can be looked at again; 0: for ever.
 CYCLES_KEPT_DAYS = env.integer("CYCLES_KEPT_DAYS", 90, least=0, most=3650)
+SIMULATIONS_KEPT_DAYS = env.integer("SIMULATIONS_KEPT_DAYS", 90, least=0, most=3650)
 NODE_FAILURE_REFUND = env.one_of("NODE_FAILURE_REFUND", "all", ("all", "checkpoint", "none"))
 ORGANISATION_TIME_ZONE = env.time_zone("ORGANISATION_TIME_ZONE", "UTC")
 # True: what changes the plan wakes a worker once it is committed. False: the watch finds it.
@@ -267,6 +268,11 @@ CELERY_BEAT_SCHEDULE = {
     "keep_cycles": {
         "task": "allocator.tasks.keep_cycles",
         "schedule": crontab(hour=3, minute=15),
+        "options": {"expires": 12 * 3600},
+    },
+    "keep_pictures": {
+        "task": "allocator.tasks.keep_pictures",
+        "schedule": crontab(hour=3, minute=20),
         "options": {"expires": 12 * 3600},
     },
     "keep_books": {

@@ -80,6 +80,38 @@ def test_days_may_be_given_by_their_dates(ines):
     assert (row.starts_at, row.ends_at) == (T0 - 24 * HOUR, NOW)
 
 
+@pytest.mark.parametrize("years", [("9999", "9999"), ("0001", "0001"), ("2026", "9999")])
+def test_a_day_of_another_century_is_refused_beside_it(ines, years):
+    dates = {"starts_on": f"{years[0]}-12-30", "ends_on": f"{years[1]}-12-31"}
+    answer = posted(ines, "/simulator", FORM | {"days": ""} | dates)
+    assert answer.status_code == 422
+    assert "Give a year from 1970 to 2199." in answer.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"tree": []}, 'one field, "tree"'),
+        ({"tree": False}, 'one field, "tree"'),
+        ({"tree": {}, "equal_shares": True}, "Give one of change_set"),
+        ({"change_set": 0}, "There is none with this number"),
+        ({"period": 0}, "There is none with this number"),
+    ],
+)
+def test_an_empty_draft_is_not_taken_for_the_shares_of_today(root, given, said):
+    body = {"history": {"days": 1}, **given}
+    answer = client_of(root).post("/api/v1/simulations/", body, content_type="application/json")
+    assert answer.status_code == 400
+    assert said in answer.json()["detail"]
+    assert not Simulation.objects.exists()
+
+
+def test_a_file_of_too_many_jobs_is_refused(ines, monkeypatch):
+    monkeypatch.setattr(asking, "MOST_JOBS", 1)
+    answer = client_of(ines).get("/simulator/history.csv?days=1", follow=True)
+    assert "jobs, and at most 1 go: choose fewer days." in answer.content.decode()
+
+
 def test_a_trace_and_a_tree_are_uploaded(ines):
     trace = SimpleUploadedFile("own.csv", TRACE.encode())
     tree = {

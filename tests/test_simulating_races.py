@@ -1,13 +1,15 @@
-"""Two workers at once, on a real database: a simulation is played by one of them."""
+"""At once, on a real database: one of two workers plays a simulation; one person asks for four."""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection
 
 from allocator.models import Simulation
 from allocator.simulating import asking, running
+from budgets.refusals import Refused
 from tests import factories as make
 from tests.factories import T0
 
@@ -42,3 +44,25 @@ def test_of_many_workers_one_takes_one(asked):
     running_now = Simulation.objects.filter(state="running")
     assert [row.pk for row in running_now] == taken
     assert running_now[0].attempts == 1
+
+
+def test_who_asks_many_times_at_once_has_three(asked):
+    """Each looks at how many there are before any other has written."""
+    Simulation.objects.all().delete()
+    user, start = User.objects.get(username="root"), Barrier(6)
+
+    def ask(_):
+        try:
+            start.wait()
+            return asking.ask(by=user, now=T0, trace=TRACE, equal=True, nodes="2x8").pk
+        except Refused as refused:
+            return refused.sentence
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(ask, range(6)))
+    refused = [one for one in answers if isinstance(one, str)]
+    assert len(refused) == 3
+    assert all("You have 3 simulations" in one for one in refused)
+    assert Simulation.objects.count() == asking.MOST_OPEN

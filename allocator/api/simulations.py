@@ -207,7 +207,8 @@ def _arguments(request: Request, given: dict[str, Any], now: datetime) -> dict[s
 
 
 def _draft(request: Request, given: dict[str, Any]) -> Draft:
-    named = [name for name in DRAFTS if given.get(name)]
+    # An empty tree is a wrong one, and 0 is no change set's number: neither means today's shares.
+    named = [one for one in DRAFTS if one in given and (one != "equal_shares" or given[one])]
     if len(named) > 1:
         raise ValidationError({named[1]: [f"Give one of {', '.join(DRAFTS)}, or none."]})
     if "change_set" in named:

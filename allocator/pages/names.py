@@ -56,6 +56,17 @@ class Names:
             if path.count("/") == 1 and (budget.archived_at is None) and self._touches(path):
                 yield Program(path, budget.name, self.hue_of(path))
 
+    def shades(self) -> dict[str, int]:
+        """Which tone each project has, as `shade` says, all at once."""
+        found: dict[str, int] = {}
+        count: dict[str, int] = {}
+        for path in self.budgets:
+            if path.count("/") > 1:
+                program = self.program(path)
+                found[path] = count.get(program, 0) % SHADES
+                count[program] = count.get(program, 0) + 1
+        return found
+
     def shade(self, path: str) -> int:
         """Which tone a project has among those of its program, 0 to 2."""
         program = self.program(path)

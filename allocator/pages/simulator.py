@@ -135,8 +135,9 @@ def window(user: Person, *, days: int, of: int | None, now: datetime) -> tuple[d
 
 
 def window_file(user: Person, *, start: datetime, end: datetime, now: datetime) -> Past:
-    """Return a window's jobs of the budgets that the reader sees."""
+    """Return a window's jobs of the budgets that the reader sees; Refused if it has too many."""
     held = standing(user)
+    asking.check_jobs(history.jobs_of(start, end).count())
     leaves = trees.at_instant(now, history.pool_gpus(at=now)).leaves
     seen = {pk: path for pk, path in leaves.items() if held.sees(path)}
     return history.read(start=start, end=end, now=now, leaves=seen)

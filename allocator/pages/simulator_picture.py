@@ -57,6 +57,8 @@ class Picture:
 
     def __init__(self, row: Simulation, names: Names, *, course: int, day: int) -> None:
         kept = results.runs_of(row)
+        if kept is None and row.result is not None:
+            raise Http404(gone())
         if kept is None or row.result is None or not 0 <= course < len(kept["runs"]):
             raise Http404("There is no such picture yet.")
         self.row, self.names, self.kept = row, names, kept
@@ -66,6 +68,7 @@ class Picture:
         self.from_s = self.day * DAY_S
         self.to_s = min(self.seconds, self.from_s + SHOWN_DAYS * DAY_S)
         self.own = results.is_of_budgets(row)
+        self.sight = results.Sight(row, names.held)
         self.origin = row.starts_at or SOMEDAY
         self.groups = _groups(row, names)
 
@@ -83,7 +86,7 @@ class Picture:
         if not self.row.is_of_history:
             return {}
         jobs = (self.kept["jobs"][run[0]] for run in runs)
-        seen = {int(job[0]) for job in jobs if self.names.sees(job[1])}
+        seen = {int(job[0]) for job in jobs if self.sight.sees(job[1])}
         return {
             str(pk): name for pk, name in Job.objects.filter(pk__in=seen).values_list("pk", "name")
         }
@@ -91,7 +94,8 @@ class Picture:
     def _bar(self, run: list[Any], titles: Mapping[str, str]) -> Bar:
         number, first, since, until, preempted, protected, unfunded = run
         job_id, group, gpus, _lasts, parked = self.kept["jobs"][number]
-        known = not self.own or self.names.sees(group)
+        known = not self.own or self.sight.sees(group)
+        group = self.sight.now(group)
         over = until < self.seconds and not preempted
         idle = max(since, until - parked) if over and parked else None
         slug = group.rpartition("/")[2]
@@ -167,6 +171,13 @@ class Picture:
         }
 
 
+def gone() -> str:
+    """Say that pictures were let go."""
+    return _("Pictures were kept for %(days)s days (SIMULATIONS_KEPT_DAYS), and are gone.") % {
+        "days": settings.SIMULATIONS_KEPT_DAYS
+    }
+
+
 def days_of(row: Simulation) -> int:
     """How many days a simulation that is done spans, the last one begun."""
     return 0 if row.result is None else -(-int(row.result["seconds"]) // DAY_S)
@@ -186,12 +197,12 @@ class Days:
 
 
 def days(row: Simulation, day: int | None) -> Days | None:
-    """Return the days of a simulation that is done, with some of them shown; None before.
+    """Return the days of a simulation that is done, with some of them shown; None without pictures.
 
     Without a day the last ones: by then the queue is as long as the policy lets it be.
     """
     count = days_of(row)
-    if row.result is None or not count:
+    if row.result is None or row.picture is None or not count:
         return None
     last = max(0, count - SHOWN_DAYS)
     first = last if day is None else max(0, min(day, last))
@@ -217,9 +228,8 @@ def _groups(row: Simulation, names: Names) -> Groups:
     nodes = next(iter(inputs.trees_of(row).values())).nodes
     parent = {node.path: node.parent for node in nodes}
     if results.is_of_budgets(row):
-        of = {path: names.program(path) for path in parent}
-        shade = {path: names.shade(path) for path in parent}
-        return Groups(list(names.programs()), of, shade)
+        of = {path: names.program(path) for path in names.budgets}
+        return Groups(list(names.programs()), of, names.shades())
     roots = [path for path, above in parent.items() if above is None]
     below = [path for path, above in parent.items() if above in roots]
     tops = below if len(roots) == 1 and below else roots

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from django.http import Http404
 from django.utils.translation import gettext as _
 
@@ -98,15 +99,18 @@ def ask(
         seed=seed,
         created_at=now,
     )
+    _check_open(by)
     if window is not None:
         row.starts_at, row.ends_at = window
         history.check_window(*window, now)
     row.shares, found = _trees(row, draft, equal, now)
     row.trees = {key: tree.to_json() for key, tree in found.items()}
     _check_size(row, now)
-    _check_open(by)
-    row.save()
-    wake()
+    with transaction.atomic():
+        User.objects.select_for_update(no_key=True).get(pk=by.pk)  # who may ask twice at once
+        _check_open(by)
+        row.save()
+        wake()
     return row
 
 
@@ -184,7 +188,9 @@ def _trees(
     gpus = history.pool_gpus(at=now)
     today = trees.at_instant(now, gpus)
     if draft.file:
-        return Shares.FILE, {"given": inputs.from_file(draft.file, today)}
+        return Shares.FILE, {
+            "given": inputs.from_file(draft.file, today, standing(row.asked_by).sees)
+        }
     if draft == TODAY:
         return Shares.NOW, {"now": today}
     kind, at, instead = _drafted(draft, now)
@@ -246,6 +252,11 @@ def _check_size(row: Simulation, now: datetime) -> None:
             _("It spans %(days)s days, and at most %(most)s go: choose fewer.")
             % {"days": days, "most": MOST_DAYS},
         )
+    check_jobs(jobs)
+
+
+def check_jobs(jobs: int) -> None:
+    """Refuse more jobs than are played, or written, in one."""
     if jobs > MOST_JOBS:
         raise Refused(
             "days",

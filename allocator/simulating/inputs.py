@@ -1,9 +1,11 @@
 """What a kept simulation is played with: its jobs, its fleet and its trees."""
 
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from allocator.core.fairshare import read_tree
+from allocator.core.fairshare import ShareNode, read_tree
 from allocator.core.problem import Node
 from allocator.core.scenario import parse_json
 from allocator.core.simulation.fleet import Fleet
@@ -19,6 +21,8 @@ from clusters import services as clusters
 
 ORDER = ("now", "given", "draft")
 MOST_GPUS = 4096
+MOST_NODES = 2000  # of a tree file, or groups of a trace: each has figures in each course
+MOST_LEVELS = 20
 
 
 @dataclass(frozen=True)
@@ -89,18 +93,50 @@ def parsed(row: Simulation) -> Trace:
 
 def equal(row: Simulation) -> SharesTree:
     """Return one organisation whose projects are the trace's groups, with equal shares."""
-    return SharesTree(equal_tree(parsed(row).groups), {})
+    groups = parsed(row).groups
+    if len(groups) > MOST_NODES:
+        raise Refused(
+            "trace",
+            f"The trace has {len(groups):,} groups, and at most {MOST_NODES:,} go: put some "
+            "together.",
+        )
+    return SharesTree(equal_tree(groups), {})
 
 
-def from_file(text: str, today: SharesTree) -> SharesTree:
-    """Return a tree file's tree; its nodes are budgets where they are called as today's are."""
+def from_file(text: str, today: SharesTree, sees: Callable[[str], bool]) -> SharesTree:
+    """Return a tree file's tree, parents before children.
+
+    Its nodes are budgets where they are called as those of today that the person sees: of the
+    others no job is played, whatever stands in the file, and nobody learns that there is one.
+    """
     try:
-        found = read_tree(parse_json(text.encode()))
-        nodes = tree_of(found, ())
+        nodes = tree_of(_parents_first(read_tree(parse_json(text.encode()))), ())
     except ProblemError as error:
         raise Refused("tree", f"The tree file: {error}") from None
     names = {node.path for node in nodes}
-    return SharesTree(nodes, {pk: path for pk, path in today.budgets.items() if path in names})
+    own = {pk: path for pk, path in today.budgets.items() if path in names and sees(path)}
+    return SharesTree(nodes, own)
+
+
+def _parents_first(nodes: Sequence[ShareNode]) -> Sequence[ShareNode]:
+    """Put each node before those below it. Raises ProblemError where they are too many, too deep
+    or unkeepable; those that hang on no root are left where they are, for `tree_of` to name."""
+    if len(nodes) > MOST_NODES:
+        raise ProblemError(f"it has {len(nodes):,} nodes, and at most {MOST_NODES:,} go.")
+    below: dict[str | None, list[ShareNode]] = defaultdict(list)
+    for node in nodes:
+        if "\0" in node.name:
+            raise ProblemError(f"node {node.name!r}: leave out the NUL, which no database keeps.")
+        below[node.parent].append(node)
+    found: list[ShareNode] = []
+    line = [(node, 1) for node in reversed(below[None])]
+    while line:
+        node, level = line.pop()
+        if level > MOST_LEVELS:
+            raise ProblemError(f"it has over {MOST_LEVELS} levels: put some together.")
+        found.append(node)
+        line += ((child, level + 1) for child in reversed(below[node.name]))
+    return found if len(found) == len(nodes) else nodes
 
 
 def _check_groups(row: Simulation, trace: Trace) -> None:

@@ -17,6 +17,7 @@ from allocator.simulating.history import Past
 from allocator.simulating.inputs import Inputs, trees_of
 from allocator.simulating.trees import SharesTree
 from budgets.access import Standing
+from budgets.models import Budget
 
 HIDDEN = ""  # stands for the name of a budget that the reader may not see
 
@@ -117,18 +118,72 @@ def seen(row: Simulation, held: Standing) -> dict[str, Any] | None:
         return None
     if not is_of_budgets(row):
         return dict(row.result)
-    did = row.result["did"]
+    sight, did = Sight(row, held), row.result["did"]
     return {
         **row.result,
-        "courses": [_course_seen(one, held) for one in row.result["courses"]],
-        "did": None if did is None else [one for one in did if held.sees(one["path"])],
+        "courses": [_course_seen(one, sight) for one in row.result["courses"]],
+        "did": None if did is None else sight.rows(did),
     }
 
 
-def _course_seen(one: Mapping[str, Any], held: Standing) -> dict[str, Any]:
+def _course_seen(one: Mapping[str, Any], sight: "Sight") -> dict[str, Any]:
     worst = one["worst_budget"]
     return {
         **one,
-        "worst_budget": worst if held.sees(worst) else HIDDEN,
-        "budgets": [budget for budget in one["budgets"] if held.sees(budget["path"])],
+        "worst_budget": sight.called(worst) if sight.sees(worst) else HIDDEN,
+        "budgets": sight.rows(one["budgets"]),
     }
+
+
+class Sight:
+    """Which of a simulation's budgets somebody sees, and where those stand today. Two queries.
+
+    What is kept names budgets by their paths of back then. Since then one may have moved out of
+    sight, and another one may have its path. In a tree file anybody may have put any budget under
+    any name: a node of one is seen by who sees all that is below it.
+    """
+
+    def __init__(self, row: Simulation, held: Standing) -> None:
+        self._held = held
+        self._is_file = row.shares == Simulation.Shares.FILE
+        trees = list(trees_of(row).values())
+        ids = {path: pk for tree in trees for pk, path in tree.budgets.items()}
+        paths = dict(Budget.objects.values_list("pk", "path"))
+        self._now = {path: paths[pk] for path, pk in ids.items() if pk in paths}
+        self._hidden = self._above_hidden(trees[0]) if self._is_file else set()
+
+    def _above_hidden(self, tree: SharesTree) -> set[str]:
+        """The nodes of a tree file that are, or have below them, a budget out of sight."""
+        above, found = _above(tree), set[str]()
+        for path, now in self._now.items():
+            if not self._held.sees(now):
+                found.update(above[path])
+        return found
+
+    def sees(self, path: str) -> bool:
+        """Say whether they see the budget, or the node of a tree file, that was called so."""
+        if self._is_file:
+            return path not in self._hidden
+        return path in self._now and self._held.sees(self._now[path])
+
+    def now(self, path: str) -> str:
+        """Return the path today of the budget that was called so."""
+        return self._now.get(path, path)
+
+    def called(self, path: str) -> str:
+        """Return what figures call it: where it stands today; a tree file's nodes as it does."""
+        return path if self._is_file else self.now(path)
+
+    def rows(self, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Return the figures of those that they see, under the paths of today."""
+        return [
+            {**one, "path": self.called(one["path"]), "parent": self._parent(one["parent"])}
+            for one in rows
+            if self.sees(one["path"])
+        ]
+
+    def _parent(self, path: str | None) -> str | None:
+        if path is None or self._is_file:
+            return path
+        now = self.now(path)
+        return now if self._held.knows(now) else HIDDEN

@@ -72,6 +72,7 @@ def simulation(request: HttpRequest, pk: int) -> HttpResponse:
             page.row, _number(request, "day") if "day" in request.GET else None
         ),
         "programs": simulator_picture.programs(page.row, names),
+        "gone": simulator_picture.gone(),
         "nav_current": "simulator",
     }
     return render(request, "allocator/simulation.html", context)
