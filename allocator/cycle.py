@@ -3,13 +3,10 @@
 The clock is an argument, so that beat, a missed tick and a virtual clock run the same code.
 """
 
-import json
 import logging
 import platform
-import zlib
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
 
 import numpy as np
 from django.conf import settings
@@ -34,6 +31,8 @@ from allocator.core.problem import ProblemError
 from allocator.core.settings import Settings
 from allocator.core.solve import solve
 from allocator.models import AllocatorState, Cycle
+from allocator.packing import pack as pack
+from allocator.packing import unpack as unpack
 from budgets.one_by_one import Stuck
 from clusters import services as clusters
 from clusters.models import Cluster
@@ -265,13 +264,3 @@ def _refuse(cycle: Cycle, violations: tuple[Violation, ...]) -> Cycle:
         cycle=cycle.pk,
     )
     return cycle
-
-
-def pack(data: object) -> bytes:
-    return zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 6)
-
-
-def unpack(packed: bytes) -> dict[str, Any]:
-    """The JSON of a stored snapshot or plan, in the scenario or plan file format."""
-    found: dict[str, Any] = json.loads(zlib.decompress(packed))
-    return found

@@ -7,11 +7,13 @@ services can have left all drained nodes within their swap caps, whichever is la
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from allocator import timesteps
 from allocator.core import problem as core
+from allocator.models import Cycle
+from allocator.packing import unpack
 from clusters.models import Drain, Node
 from workloads.models import Job, Run
 
@@ -33,9 +35,13 @@ class Emptied:
     drain: Drain | None  # None: the node is down
     asked: int  # where its window begins
     protected: int  # where the protection of its runs ends
-    start: int
     until: int | None  # None: no end is given
-    shed: Mapping[int, int] = field(default_factory=dict)  # by when services leave it, by job's id
+    start: int = 0
+
+    @property
+    def ready(self) -> int:
+        """Where it is empty if no service is on it."""
+        return max(self.asked, self.protected)
 
 
 @dataclass(frozen=True)
@@ -70,27 +76,47 @@ class Draining:
         return drains
 
     def emptied(self, windows: Iterable[Drain]) -> list[Emptied]:
-        """From when each of these windows, and each node that is down, is empty. No query.
+        """From when each of these windows, and each node that is down, is empty.
 
-        Services leave one node after another, in the order in which the nodes could be free.
+        One query, where services are on several of the nodes: what the newest plan gave them to
+        leave each is kept, or else an instant that was told would slip when the order changes.
         """
-        row = {node.pk: n for n, node in enumerate(self.nodes)}
         by_node = {node.pk: node for node in self.nodes}
         down = [node for node in self.nodes if node.pk in self.down]
-        asked = [Emptied(node, None, 0, self._protected(node), 0, None) for node in down]
+        asked = [Emptied(node, None, 0, self._protected(node), None) for node in down]
         asked += [self._asked(w, by_node) for w in windows if self._counts(w, by_node)]
-        ready = sorted(asked, key=lambda e: (max(e.asked, e.protected), row[e.node.pk]))
-        left: dict[int, int] = defaultdict(int)  # GPUs that a service has left so far, by job's id
-        sheds: dict[int, dict[int, int]] = {}  # by node
-        found = []
-        for one in ready:
-            if one.node.pk not in sheds:
-                sheds[one.node.pk] = dict(self._shed(one.node.pk, left))
-            shed = sheds[one.node.pk]
-            start = max(one.asked, one.protected, *shed.values(), 0)
-            found.append(
-                Emptied(one.node, one.drain, one.asked, one.protected, start, one.until, shed)
-            )
+        leaving = _Leaving(self._served({one.node.pk for one in asked}), self.settled)
+        found: dict[int, int] = {}  # timestep by node
+        placed = []
+        for one in self._in_order(asked, leaving):
+            pk = one.node.pk
+            start = max(one.ready, found.get(pk, 0))
+            if pk not in found:
+                start = found[pk] = leaving.place(pk, start)
+            placed.append(replace(one, start=start))
+        return placed
+
+    def _in_order(self, asked: list[Emptied], leaving: "_Leaving") -> list[Emptied]:
+        """Those that a plan has given an instant first, then as they could be empty."""
+        row = {node.pk: n for n, node in enumerate(self.nodes)}
+        given = planned_starts() if leaving.is_shared else {}
+
+        def key(one: Emptied) -> tuple[bool, float, int]:
+            at = given.get(one.node.name)
+            if at is None:
+                return True, one.ready, row[one.node.pk]
+            return False, (at - self.origin) / self._step, row[one.node.pk]
+
+        return sorted(asked, key=key)
+
+    def _served(self, drained: Collection[int]) -> dict[int, dict[int, tuple[int, int]]]:
+        """By drained node and service: GPUs that it holds there, and its swap cap."""
+        found: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
+        for job, run in self.services:
+            for holding in run.holdings.all():
+                if holding.ended_at is None and holding.node_id in drained:
+                    gpus, _ = found[holding.node_id].get(job.pk, (0, 0))
+                    found[holding.node_id][job.pk] = (gpus + holding.gpus, job.service.swap_cap)
         return found
 
     def _protected(self, node: Node) -> int:
@@ -107,26 +133,61 @@ class Draining:
         if window.ends_at is not None:
             until = timesteps.ceil_steps(window.ends_at - self.origin)
         start = max(0, (window.starts_at - self.origin) // self._step)
-        return Emptied(node, window, start, self._protected(node), start, until)
+        return Emptied(node, window, start, self._protected(node), until)
 
-    def _shed(self, node_id: int, left: dict[int, int]) -> Iterable[tuple[int, int]]:
-        """By which timestep each service can have left a node, after those that it left before.
 
-        Its swap cap is for all of them together: one that is on two drained nodes needs longer.
-        """
-        for job, run in self.services:
-            there = sum(
-                h.gpus for h in run.holdings.all() if h.node_id == node_id and h.ended_at is None
-            )
-            if there:
-                left[job.pk] += there
-                frozen = 1 if self.settled else 0
-                yield job.pk, -(-left[job.pk] // job.service.swap_cap) - 1 + frozen
+class _Leaving:
+    """By when services leave nodes, one node placed after another.
+
+    A swap cap is for all nodes together: by timestep t a service has left at most (t + 1) × cap
+    GPUs, or t × cap where it is settled in the present timestep. A node gets the first timestep
+    that holds this for it, and for all that were placed before.
+    """
+
+    def __init__(self, served: Mapping[int, Mapping[int, tuple[int, int]]], settled: bool) -> None:
+        self.served, self.frozen = served, 1 if settled else 0
+        self.placed: dict[int, list[tuple[int, int]]] = defaultdict(list)  # (timestep, GPUs)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether a service is on several of the nodes."""
+        services = [service for there in self.served.values() for service in there]
+        return len(services) > len(set(services))
+
+    def place(self, node_id: int, start: int) -> int:
+        """Return the first timestep from ``start`` on by which all services can have left."""
+        there = self.served.get(node_id, {})
+        while not all(self._fits(s, start, gpus, cap) for s, (gpus, cap) in there.items()):
+            start += 1
+        for service, (gpus, _) in there.items():
+            self.placed[service].append((start, gpus))
+        return start
+
+    def _fits(self, service: int, step: int, gpus: int, cap: int) -> bool:
+        leaves = [*self.placed[service], (step, gpus)]
+        return all(
+            sum(n for at, n in leaves if at <= t) <= cap * (t + 1 - self.frozen)
+            for t, _ in leaves
+            if t >= step
+        )
+
+
+def planned_starts() -> dict[str, datetime]:
+    """From when the newest plan has each of its drained nodes empty. One query."""
+    committed = Cycle.objects.filter(status=Cycle.Status.COMMITTED).order_by("-pk")
+    newest = committed.only("timestep", "snapshot").first()
+    if newest is None:
+        return {}
+    found: dict[str, datetime] = {}
+    for drain in unpack(bytes(newest.snapshot)).get("drains", ()):
+        at = newest.timestep + timesteps.step() * drain["from"]
+        found[drain["node"]] = min(at, found.get(drain["node"], at))
+    return found
 
 
 def _late(one: Emptied) -> str:
     """Why a drain starts later than it was asked for."""
     later = f"The drain of {one.node.name} starts {one.start - one.asked} timesteps later, "
-    if one.start == one.protected:
+    if one.start <= one.protected:
         return later + "when the protection of its runs ends."
     return later + "when services have left it within their swap caps."

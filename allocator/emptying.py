@@ -307,7 +307,7 @@ class _Reader:
 
     def _stay(self, one: Emptied, run: Run, gpus: int) -> Stay:
         how = self._how(run)
-        wait = one.shed.get(run.job_id, 0) if how == How.SERVICE else self._protected(run)
+        wait = one.start if how == How.SERVICE else self._protected(run)
         step = max(one.asked, wait)
         span = ends(run.job, run, self.now)
         end = None

@@ -22,7 +22,7 @@ from allocator.models import Cycle
 from allocator.stopped import Stopped
 from budgets import shares
 from clusters import services as clusters
-from clusters.models import Node
+from clusters.models import Drain, Node
 from workloads.demand import demand_over, done_s
 from workloads.models import Job, Run
 
@@ -114,6 +114,7 @@ class _Builder:
             )
         }
         self.down = clusters.nodes_down(at=at)
+        self.drained = Drain.objects.exclude(ends_at__lte=at).exists()
         self.nodes = self._grid()
         jobs = self._jobs().filter(Q(state=Job.State.QUEUED) | Q(pk__in=self.runs))
         self.live = [job for job in jobs if job.pk in self.runs]
@@ -270,6 +271,9 @@ class _Builder:
             job.time_limit_s,
             self.step_s,
         )
+        if run is None and job.funded and self.drained:
+            # It may stay that long, however soon it is expected to end: no drain may come first.
+            left = max(left, job.minimum_runtime_s)
         duration = contract.planned_duration(into_s=self.into_s, left_s=left, step_s=self.step_s)
         return core.BatchJob(
             name=name_of(job.pk),

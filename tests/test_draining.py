@@ -2,10 +2,11 @@
 
 from datetime import timedelta
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 
-from allocator import cycle, emptying, maintenance, snapshot, window_effects
+from allocator import cycle, draining, emptying, maintenance, snapshot, window_effects
 from allocator.emptying import How
 from clusters import windows
 from clusters.models import Drain, Node, NodeState
@@ -36,6 +37,82 @@ def put(nodes, starts_at, ends_at=None, *, now):
 
 def node_of(job):
     return Holding.objects.filter(run__job=job).latest("pk").node
+
+
+# --- The rule by itself --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def rule(db, monkeypatch):
+    """A function: two drained nodes with a service on them → from which timestep each is free."""
+    nodes = make.make_nodes(make.make_pool("h100"), 2)
+
+    def starts(gpus, *, cap, protected=(0, 0), asked=(0, 0), given=(None, None), settled=False):
+        plan = {n.name: T0 + t * TIMESTEP for n, t in zip(nodes, given, strict=True) if t}
+        monkeypatch.setattr(draining, "planned_starts", lambda: plan)
+        held = [
+            SimpleNamespace(node_id=node.pk, gpus=n, ended_at=None)
+            for node, n in zip(nodes, gpus, strict=True)
+        ]
+        job = SimpleNamespace(pk=1, service=SimpleNamespace(swap_cap=cap))
+        run = SimpleNamespace(holdings=SimpleNamespace(all=lambda: held))
+        found = draining.Draining(
+            at=T0,
+            origin=T0,
+            horizon=48,
+            nodes=nodes,
+            down=(),
+            protected={node.pk: t for node, t in zip(nodes, protected, strict=True)},
+            services=[(job, run)],
+            settled=settled,
+            relaxed=[],
+        ).emptied(
+            Drain(node=node, starts_at=T0 + t * TIMESTEP, reason="repair")
+            for node, t in zip(nodes, asked, strict=True)
+        )
+        by_node = {one.node: one.start for one in found}
+        return tuple(by_node[node] for node in nodes)
+
+    return starts
+
+
+@pytest.mark.parametrize(
+    ("gpus", "more", "starts"),
+    [
+        ((8, 8), {}, (1, 3)),  # both have one swap cap, so one after the other
+        ((8, 8), {"settled": True}, (2, 4)),  # in the present timestep it stays
+        ((8, 8), {"protected": (5, 0)}, (5, 1)),  # first what can be free first
+        ((8, 8), {"asked": (9, 0)}, (9, 1)),
+        ((8, 0), {"protected": (0, 2)}, (1, 2)),
+        # The first node's run has ended early: what was said of the second stays.
+        ((8, 8), {"given": (5, 1)}, (3, 1)),
+        # One that is asked for now doesn't wait for one that has time.
+        ((8, 4), {"asked": (20, 0), "given": (20, None)}, (20, 0)),
+        ((8, 4), {"given": (1, None)}, (1, 2)),
+    ],
+)
+def test_services_leave_drained_nodes_one_after_another(rule, gpus, more, starts):
+    assert rule(gpus, cap=4, **more) == starts
+
+
+def test_what_the_newest_plan_drains_is_read_with_its_instants():
+    place = make_institute(nodes=2)
+    place.submit(place.petrel, minimum_runtime_s=2 * 3600)
+    place.cycle(T0)
+    put([node_of(place.petrel.jobs.get())], T0 + HOUR, now=T0)
+    assert draining.planned_starts() == {}
+    place.cycle(T0 + HOUR / 2)
+    assert set(draining.planned_starts().values()) == {T0 + 2 * HOUR}
+
+
+def test_nothing_starts_that_may_stay_protected_into_a_window():
+    """However soon it is expected to end: its minimum runtime is longer."""
+    place = make_institute(nodes=1)
+    put(place.nodes, T0 + 2 * HOUR, now=T0)
+    place.submit(place.petrel, expected_duration_s=1800, minimum_runtime_s=3 * 3600, gpus=4)
+    fits = place.submit(place.petrel, expected_duration_s=1800, minimum_runtime_s=7200, gpus=4)
+    place.cycle(T0)
+    assert [run.job for run in Run.objects.all()] == [fits]
 
 
 def test_a_service_leaves_two_drained_nodes_with_one_swap_cap():
