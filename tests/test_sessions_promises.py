@@ -109,6 +109,14 @@ def test_a_job_that_has_gone_since_the_plan_does_not_refuse():
     assert extend(job, 30, AT).is_granted
 
 
+def test_a_job_that_has_started_elsewhere_since_the_plan_does_not_refuse():
+    place, job = crowded()
+    other = queue(place, place.tern)
+    assert extend(job, 30, AT).rule == "promised"
+    Job.objects.filter(pk=other.pk).update(state="starting")
+    assert extend(job, 30, AT).is_granted
+
+
 def test_a_job_on_other_gpus_does_not_refuse():
     place = make_institute(nodes=2)
     job = started(place, B)
