@@ -107,9 +107,10 @@ class _Order:
         """
         other = self.jobs.get(name_of(bar.job_id))
         leaf = self.turns.leaf_of.get(other.budget) if other else None
-        if other is None or leaf is None or self.own is None or leaf == self.own:
+        if other is None or leaf is None or self.own is None:
             return False
         if not (isinstance(other, RealtimeJob) or other.funded):
             return False
+        # Neither side of one leaf is anything.
         theirs, _ = self.turns.compared(leaf, bar.gpus * self.step_s, self.own, self.keeps)
         return theirs is not None and theirs.inside and self.turns.outranks(leaf, self.own)
