@@ -14,7 +14,7 @@ from typing import Any
 
 from allocator.core.problem import ProblemError
 
-from . import fairshare, families, families_report, gaming, months, rolling, scale
+from . import fairshare, families, families_report, forecasts, gaming, months, rolling, scale
 from .chart import draw
 from .judging import judge_at_hand
 from .measuring import machine
@@ -95,6 +95,12 @@ def bench_gaming(options: argparse.Namespace) -> Part:
     return gaming.tables(rows), gaming.floors(rows), gaming.to_json(rows)
 
 
+def bench_forecasts(options: argparse.Namespace) -> Part:
+    _progress("forecasts")
+    result = forecasts.measure_all()
+    return forecasts.tables(result), forecasts.floors(result), forecasts.to_json(result)
+
+
 COMMANDS = {
     "all": "all that follow but plot, one after another (the default)",
     "families": "the seven families: every planner on every scenario",
@@ -103,6 +109,7 @@ COMMANDS = {
     "rolling": "a week, re-planned every half hour",
     "months": "four weeks of 448 GPUs on the simulator's clock, beside a priority queue",
     "gaming": "twin teams, of which one parks, inflates, splits, floods",
+    "forecasts": "durations of training jobs, against published speeds",
     "plot": "the families' picture, from a file that --json wrote",
 }
 PARTS: dict[str, Callable[[argparse.Namespace], Part]] = {
@@ -112,6 +119,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], Part]] = {
     "rolling": bench_rolling,
     "months": bench_months,
     "gaming": bench_gaming,
+    "forecasts": bench_forecasts,
 }
 
 
