@@ -7,6 +7,7 @@ sentence before anything is computed.
 
 import math
 from dataclasses import dataclass, fields
+from numbers import Real
 
 from .hardware import PRECISIONS, Gpu, gpu_type, near
 
@@ -179,6 +180,8 @@ WHOLE = {
 
 
 def _within(name: str, value: float, least: float, most: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise SpecError(f"{name} must be a number, not {str(value)[:40]!r}.")
     if not least <= value <= most:  # NaN isn't either
         raise SpecError(f"{name} must be between {least:g} and {most:g}, not {value:g}.")
     if name in WHOLE and value != int(value):

@@ -2,11 +2,13 @@
 
 import math
 import random
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
+from forecasting.core import estimate as estimating
 from forecasting.core.correction import (
     METHODS,
     PRIOR,
@@ -161,6 +163,13 @@ def test_features_reach_no_further_than_history_did():
     assert (known, found.tolist()) == ({"b": 0, "a": 1}, [0, 1, 0])
 
 
+@pytest.fixture
+def by_lines(monkeypatch):
+    """Lines alone, which are quicker to fit."""
+    monkeypatch.setattr(estimating, "fit_correction", partial(fit_correction, method="lines"))
+
+
+@pytest.mark.usefixtures("by_lines")
 def test_a_history_may_come_described_and_must_be_of_durations():
     past = jobs(20, 2.0)
     kept: list[tuple[Described, float]] = [
@@ -175,6 +184,7 @@ def test_a_history_may_come_described_and_must_be_of_durations():
         History.of([kept[0][0]], [])
 
 
+@pytest.mark.usefixtures("by_lines")
 def test_the_order_of_a_history_matters_little():
     past = jobs(40, 2.0)
     first, turned = (estimate(spec(), learn(rows), 8) for rows in (past, past[::-1]))

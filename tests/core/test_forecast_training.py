@@ -24,6 +24,8 @@ def spec(**given: Any) -> TrainingSpec:
         ({"tokens": float("inf")}, "tokens must be between"),
         ({"tokens": None}, "Say how much is trained"),
         ({"parameters": 1e30}, "parameters must be between 1000 and 1e\\+14"),
+        ({"tokens": "1e9"}, "tokens must be a number, not '1e9'."),
+        ({"gpus": True}, "gpus must be a number, not 'True'."),
         ({"parameters": -1}, "parameters must be between"),
         ({"gpu": "H1000"}, "There is no GPU type 'H1000': did you mean one of H100"),
         ({"gpu": ""}, "There is no GPU type"),
