@@ -3,13 +3,13 @@
 Whatever can't be done is named by an alarm until it is done, and keeps nothing else waiting.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
 from django.db import connection
-from django.db.models import Min, Q
+from django.db.models import Min, Q, QuerySet
 
 from allocator import alarms, reading, requests
 from allocator.models import Alarm, Cycle, Simulation
@@ -74,11 +74,10 @@ def keep_cycles(*, at: datetime) -> int:
     old = old.exclude(snapshot=b"").exclude(status=Cycle.Status.ILLEGAL)
     if (newest := reading.newest()) is not None:
         old = old.exclude(pk=newest.pk)
-    done = 0
-    # A few at a time: on SQLite nobody else writes meanwhile.
-    while few := list(old.order_by("pk").values_list("pk", flat=True)[:CYCLES_AT_ONCE]):
-        done += Cycle.objects.filter(pk__in=few).update(snapshot=b"", plan=b"", hint={})
-    return done
+    return sum(
+        Cycle.objects.filter(pk__in=few).update(snapshot=b"", plan=b"", hint={})
+        for few in _a_few(old, CYCLES_AT_ONCE)
+    )
 
 
 def keep_pictures(*, at: datetime) -> int:
@@ -92,10 +91,22 @@ def keep_pictures(*, at: datetime) -> int:
         ended_at__lt=at - timedelta(days=settings.SIMULATIONS_KEPT_DAYS)
     )
     old = over.exclude(state__in=Simulation.OPEN).exclude(Q(picture=None) & Q(trace=""))
-    done = 0
-    while few := list(old.order_by("pk").values_list("pk", flat=True)[:SIMULATIONS_AT_ONCE]):
-        done += Simulation.objects.filter(pk__in=few).update(picture=None, trace="")
-    return done
+    return sum(
+        Simulation.objects.filter(pk__in=few).update(picture=None, trace="")
+        for few in _a_few(old, SIMULATIONS_AT_ONCE)
+    )
+
+
+def _a_few(rows: QuerySet[Any], most: int) -> Iterator[list[int]]:
+    """Yield their ids, a few at a time: on SQLite nobody else writes while they are written.
+
+    Each time on from the last: what was let go before is looked at once, not with every few.
+    """
+    ids = rows.order_by("pk").values_list("pk", flat=True)
+    last = 0
+    while few := list(ids.filter(pk__gt=last)[:most]):
+        last = few[-1]
+        yield few
 
 
 def keep_books(*, at: datetime) -> int:

@@ -4,6 +4,8 @@ from datetime import timedelta
 
 import pytest
 from django.conf import settings
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from rest_framework.test import APIClient
 
 from allocator import keeping, reading, tasks
@@ -59,6 +61,17 @@ def test_many_go_a_few_at_a_time(place, monkeypatch, django_assert_num_queries):
     monkeypatch.setattr(keeping, "CYCLES_AT_ONCE", 1)
     with django_assert_num_queries(1 + 2 + 2 + 1):
         assert keeping.keep_cycles(at=T0 + 10 * KEPT) == 2
+
+
+def test_what_was_let_go_before_is_looked_at_once(place, monkeypatch):
+    """A year has a million of them, in front of all that are still to be let go."""
+    monkeypatch.setattr(keeping, "CYCLES_AT_ONCE", 1)
+    with CaptureQueriesContext(connection) as asked:
+        assert keeping.keep_cycles(at=T0 + 10 * KEPT) == 2
+    looks = [q["sql"] for q in asked if "SELECT" in q["sql"] and '"id" >' in q["sql"]]
+    first = Cycle.objects.earliest("pk").pk
+    assert len(looks) == 3
+    assert f'"id" > {first}' in looks[1]
 
 
 def test_for_ever_where_that_is_set(place, settings):
