@@ -17,13 +17,14 @@ from allocator.management.commands import _history
 from allocator.models import Simulation
 from allocator.simulating import asking, history, results, running
 from allocator.simulating.asking import Draft
-from budgets import services
+from budgets import services, structure
 from budgets.access import standing
 from budgets.period_plans import NewShares, plan_shares
 from budgets.refusals import Refused
 from tests import factories as make
 from tests.factories import HOUR, T0
 from tests.pages_day import NOW
+from workloads.models import Job
 
 pytestmark = pytest.mark.django_db
 WINDOW = (T0, NOW)
@@ -373,6 +374,17 @@ def test_an_error_of_ours_is_said_and_logged(root, monkeypatch, caplog):
     assert "ZeroDivisionError" in caplog.text
 
 
+@pytest.mark.django_db(transaction=True)
+def test_figures_that_can_t_be_kept_are_an_error_and_not_played_again(monkeypatch):
+    make.make_tree()
+    user = make.make_user("root", is_superuser=True)
+    asking.ask(by=user, now=NOW, window=None, trace=TRACE, nodes="2x8", equal=True)
+    monkeypatch.setattr(results, "result", lambda *_: {"occupancy": float("nan")})
+    row = run()
+    assert (row.state, row.attempts, row.result) == ("failed", 1, None)
+    assert row.error == "An error of ours ended it; the worker's log has it."
+
+
 def test_what_can_t_be_played_any_more_says_why(day, root):
     ask(root)
     type(day.jobs["storm"]).objects.update(submitted_at=NOW + HOUR)
@@ -434,6 +446,35 @@ def test_a_person_has_a_few_at_once(root, manager):
     with pytest.raises(Refused, match="You have 3 simulations that wait or run"):
         ask(root)
     ask(manager)
+
+
+def test_a_change_set_that_is_no_draft_any_more_is_refused(day, root):
+    """It would bring back a budget that was archived since."""
+    stale, declined = propose(day, 60_000, 40_000), propose(day, 70_000, 30_000)
+    services.decline(change_set=declined, by=root, now=NOW)
+    auk = day.place.auk
+    Job.objects.filter(budget=auk, ended_at=None).update(state="cancelled", ended_at=NOW)
+    structure.archive_budget(budget=auk, author=root, reason="why", now=NOW)
+    for one, state in ((stale, "stale"), (declined, "declined")):
+        one.refresh_from_db()
+        said = f"Change set #{one.pk} is {state}: draft its shares anew, then simulate."
+        with pytest.raises(Refused) as refused:
+            ask(root, draft=Draft(change_set=one))
+        assert refused.value.sentence == said
+
+
+def test_what_is_approved_is_played_until_it_is_in_force(day, root):
+    one = propose(day, 60_000, 40_000)
+    type(one).objects.filter(pk=one.pk).update(status="approved", effective_at=NOW + HOUR)
+    one.refresh_from_db()
+    assert ask(root, draft=Draft(change_set=one)).shares == "change_set"
+    with pytest.raises(Refused, match="is approved: draft its shares anew"):
+        ask(root, now=NOW + HOUR, draft=Draft(change_set=one))
+
+
+def test_the_plan_of_a_period_that_has_begun_is_refused(day, root):
+    with pytest.raises(Refused, match="has begun: choose a period to come"):
+        ask(root, draft=Draft(period=day.place.period))
 
 
 # --- Who -----------------------------------------------------------------------------------------

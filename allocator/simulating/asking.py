@@ -204,6 +204,7 @@ def _trees(
 
 def _drafted(draft: Draft, now: datetime) -> tuple[Shares, datetime, Mapping[int, Vector]]:
     """From when on which parents' children would have which shares."""
+    _check_ahead(draft, now)
     if draft.period is not None:
         return Shares.PERIOD, draft.period.starts_at, period_plans.proposed(draft.period)
     if draft.change_set is not None:
@@ -212,6 +213,25 @@ def _drafted(draft: Draft, now: datetime) -> tuple[Shares, datetime, Mapping[int
     assert draft.parent is not None, "one of them is given"
     assert draft.vector is not None, "a parent comes with its children's shares"
     return Shares.VECTOR, max(now, draft.at or now), {draft.parent.pk: draft.vector}
+
+
+def _check_ahead(draft: Draft, now: datetime) -> None:
+    """Refuse what is no draft any more: its shares may be of budgets that have gone since."""
+    one, period = draft.change_set, draft.period
+    if one is not None and not (
+        one.status in period_plans.OPEN
+        or (one.status == ChangeSet.Status.APPROVED and one.effective_at > now)
+    ):
+        words = {"number": one.pk, "state": one.get_status_display().lower()}
+        raise Refused(
+            "change_set",
+            _("Change set #%(number)s is %(state)s: draft its shares anew, then simulate.") % words,
+        )
+    if period is not None and (
+        period.status not in period_plans.PLANNABLE or period.starts_at <= now
+    ):
+        words = {"name": period.name}
+        raise Refused("period", _("%(name)s has begun: choose a period to come.") % words)
 
 
 def _vectors(change_set: ChangeSet, now: datetime) -> Mapping[int, Vector]:

@@ -76,6 +76,9 @@ def run_next(*, clock: Clock) -> Simulation | None:
         return None
     try:
         result, picture = _played(row, clock)
+        _end(
+            row, clock(), state=State.DONE, progress_per_mille=1000, result=result, picture=picture
+        )
     except Stopped:
         logger.info("Simulation %s was stopped.", row.pk)
     except (Refused, ProblemError, TooLong) as error:
@@ -84,15 +87,6 @@ def run_next(*, clock: Clock) -> Simulation | None:
         logger.exception("Simulation %s failed.", row.pk)
         said = "An error of ours ended it; the worker's log has it."
         _end(row, clock(), state=State.FAILED, error=said)
-    else:
-        _end(
-            row,
-            clock(),
-            state=State.DONE,
-            result=result,
-            picture=picture,
-            progress_per_mille=1000,
-        )
     row.refresh_from_db()
     return row
 
