@@ -17,6 +17,7 @@ from budgets.refusals import Refused
 from tests import factories as make
 from tests.factories import T0
 from tests.pages_day import NOW
+from tests.pages_world import client_of
 
 pytestmark = pytest.mark.django_db
 SECOND = timedelta(seconds=1)
@@ -98,6 +99,22 @@ def test_who_has_a_path_now_sees_nothing_of_what_had_it_then(day, root, manager)
     was = kept["orlo/science/petrel"]
     assert did["funded_gpu_seconds"] == was["funded_gpu_seconds"] != 0
     assert {"orlo/science", "orlo/science/petrel", "orlo/science/auk"} == paths(row, manager)
+
+
+def test_who_lost_their_role_reads_no_later_name_of_what_they_asked_for(day, root):
+    lead = make.make_user("lead")
+    role = make.make_role(lead, day.place.petrel, "manager")
+    row = done(lead)
+    assert "Petrel" in client_of(lead).get(f"/simulator/{row.pk}").content.decode()
+    role.delete()
+    structure.rename_budget(
+        budget=day.place.petrel, slug="petrel", name="Secret", author=root, now=NOW + SECOND
+    )
+    for address in ("/simulator", f"/simulator/{row.pk}"):
+        page = client_of(lead).get(address)
+        assert page.status_code == 200
+        assert "Secret" not in page.content.decode()
+    assert paths(row, lead) == set()
 
 
 # --- Tree files --------------------------------------------------------------------------------

@@ -48,6 +48,7 @@ class One:
 
     row: Simulation
     title: str
+    budget: str
     may_cancel: bool
     ahead: int  # simulations that are played before it
 
@@ -70,6 +71,7 @@ def listing(user: Person, *, now: datetime) -> Listing:
     rows = list(seen.defer("trace", "trees", "picture", "result")[:LISTED])
     for row in rows:
         row.title = title(row)  # type: ignore[attr-defined]  # for the template
+        row.for_whom = _for_whom(held, row)  # type: ignore[attr-defined]
     budget = simulates(held)
     return Listing(
         rows=rows,
@@ -102,9 +104,15 @@ def one(user: Person, *, pk: int) -> One:
     return One(
         row=row,
         title=title(row),
+        budget=_for_whom(standing(user), row),
         may_cancel=row.is_open and asking.may_cancel(user, row),
         ahead=before.count() if row.state == Simulation.State.QUEUED else 0,
     )
+
+
+def _for_whom(held: Standing, row: Simulation) -> str:
+    """What the budget is called that it is for, unless it has moved out of the reader's sight."""
+    return row.budget.name if held.knows(row.budget.path) else held.named(row.budget.path)
 
 
 def title(row: Simulation) -> str:

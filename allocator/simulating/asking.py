@@ -126,7 +126,8 @@ def cancel(*, simulation: Simulation, now: datetime) -> Simulation:
 def find(person: Person, pk: int) -> Simulation:
     """Return a simulation that the person may see; else Http404."""
     seen = Simulation.objects.filter(simulated_q(person))
-    found = seen.select_related("asked_by", "budget", "change_set", "period").filter(pk=pk).first()
+    related = seen.select_related("asked_by", "budget", "change_set", "period")
+    found = related.defer("trace").filter(pk=pk).first()  # asked every other second while it runs
     if found is None:
         raise Http404("There is no such simulation, or none that you may see.")
     return found
