@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db.models import Q
 
-from allocator import reading
+from allocator import reading, timesteps
 from allocator.core.problem import Problem, RealtimeJob
 from allocator.core.turns import Turns
 from allocator.cycle import unpack
@@ -42,7 +42,8 @@ def _drains(run: Run, now: datetime) -> Iterator[Promise]:
     nodes = run.holdings.filter(ended_at=None).values("node")
     windows = Drain.objects.filter(Q(ends_at=None) | Q(ends_at__gt=now), node__in=nodes)
     for window in windows.select_related("node"):
-        yield Promise(window.starts_at, window.ends_at, "draining", {"node": window.node.name})
+        begins = timesteps.floor(window.starts_at)  # a plan drains whole timesteps
+        yield Promise(begins, window.ends_at, "draining", {"node": window.node.name})
 
 
 def _planned(run: Run) -> Iterator[Promise]:

@@ -206,6 +206,7 @@ SPECTACULAR_SETTINGS = {
         "RoleKind": "budgets.models.Role.Kind",
         "JobState": "workloads.models.Job.State",
         "RunState": "workloads.models.Run.State",
+        "SimulationState": "allocator.models.Simulation.State",
         "CycleKind": "allocator.models.Cycle.Kind",
         "ChangeSetStatus": "budgets.models.ChangeSet.Status",
         "RequestStatus": "budgets.models.Request.Status",

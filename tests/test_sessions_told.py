@@ -64,17 +64,17 @@ def page_says(user: Any, job: Job, more: str = "30 min", *, htmx: bool = True, *
 
 def test_api_page_and_command_line_give_the_same_answer(place):
     job = started(place)
-    Drain.objects.create(node=run_of(job).holdings.get().node, starts_at=T0 + 95 * MINUTE)
+    Drain.objects.create(node=run_of(job).holdings.get().node, starts_at=T0 + 90 * MINUTE)
     node = run_of(job).holdings.get().node
     sentence = (
-        "It can be extended until 01:35 UTC at most (35 min more): "
+        "It can be extended until 01:30 UTC at most (30 min more): "
         f"node {node.name} is drained from then on."
     )
     answer = ask(place.user, job, 3600)
     assert answer.status_code == 409
     told = answer.json()
     assert (told["detail"], told["rule"], told["until"], told["most_s"]) == (
-        *(sentence, "draining", "2026-10-01T01:35:00Z", 35 * 60),
+        *(sentence, "draining", "2026-10-01T01:30:00Z", 30 * 60),
     )
     assert sentence in page_says(place.user, job, "1 h")
     assert sentence in page_says(place.user, job, "1 h", htmx=False)

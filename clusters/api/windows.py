@@ -53,7 +53,7 @@ class SeenIn(Strict):
     version = Integer(required=False, min_value=1)
 
 
-class ChangeIn(SeenIn):
+class WindowChangeIn(SeenIn):
     """What is left out stays; `ends_at` null: until it is ended."""
 
     starts_at = Instant(required=False)
@@ -61,7 +61,7 @@ class ChangeIn(SeenIn):
     reason = Text(required=False, max_length=windows.REASON_MAX)
 
 
-class EventOut(serializers.ModelSerializer[WindowEvent]):
+class WindowEventOut(serializers.ModelSerializer[WindowEvent]):
     """A line of a window's record: what it was from then on. `by` null: nobody knows."""
 
     at = Instant()
@@ -114,14 +114,14 @@ class NodeFreeOut(FreeOut):
         return StayOut([_stay(stay, self.context["held"]) for stay in one.stays], many=True).data
 
 
-class JobOut(serializers.Serializer[Any]):
+class WindowJobOut(serializers.Serializer[Any]):
     job = serializers.IntegerField(allow_null=True)
     name = serializers.CharField(allow_null=True)
     budget = serializers.CharField(allow_null=True)
     at = Instant(allow_null=True)
 
 
-class OutlookOut(FreeOut):
+class WindowOutlookOut(FreeOut):
     """When all nodes of a window are free, and what it does to jobs.
 
     `because` is the run that stays longest past the window's begin; `interrupted` are runs that
@@ -141,18 +141,18 @@ class OutlookOut(FreeOut):
         stay = outlook.because
         return None if stay is None else StayOut(_stay(stay, self.context["held"])).data
 
-    @extend_schema_field(JobOut(many=True))
+    @extend_schema_field(WindowJobOut(many=True))
     def get_interrupted(self, outlook: WindowOutlook) -> Any:
         stays = self.context["effect"].interrupted
         return self._jobs([(stay.job, stay.leaves_by) for stay in stays])
 
-    @extend_schema_field(JobOut(many=True))
+    @extend_schema_field(WindowJobOut(many=True))
     def get_moves(self, outlook: WindowOutlook) -> Any:
         return self._jobs([(one.job, one.at) for one in self.context["effect"].moves])
 
     def _jobs(self, jobs: list[tuple[Job, datetime]]) -> Any:
         rows = [_job(job, self.context["held"]) | {"at": at} for job, at in jobs]
-        return JobOut(rows, many=True).data
+        return WindowJobOut(rows, many=True).data
 
 
 class WindowOut(serializers.ModelSerializer[Window]):
@@ -200,12 +200,12 @@ class WholeWindowOut(WindowOut):
     outlook = serializers.SerializerMethodField()
     capacity_gpu_seconds = serializers.SerializerMethodField()
     waiting = serializers.SerializerMethodField()
-    events = EventOut(many=True)
+    events = WindowEventOut(many=True)
 
     class Meta(WindowOut.Meta):
         fields = (*WindowOut.Meta.fields, "capacity_gpu_seconds", "outlook", "waiting", "events")
 
-    @extend_schema_field(OutlookOut(allow_null=True))
+    @extend_schema_field(WindowOutlookOut(allow_null=True))
     def get_outlook(self, row: Window) -> Any:
         outlook = self.context["outlooks"].get(row.pk)
         return None if outlook is None else _outlook(outlook, self.context["held"])
@@ -213,16 +213,16 @@ class WholeWindowOut(WindowOut):
     def get_capacity_gpu_seconds(self, row: Window) -> int | None:
         return windows.span_of(row).capacity_gpu_seconds
 
-    @extend_schema_field(JobOut(many=True))
+    @extend_schema_field(WindowJobOut(many=True))
     def get_waiting(self, row: Window) -> Any:
         names = self.get_nodes(row) if row.pk in self.context["outlooks"] else []
         rows = window_effects.waiting(names)
         held = self.context["held"]
         told = [_job(row.job, held) | {"at": row.start_likely} for row in rows]
-        return JobOut(told, many=True).data
+        return WindowJobOut(told, many=True).data
 
 
-class PreviewOut(serializers.Serializer[Any]):
+class WindowPreviewOut(serializers.Serializer[Any]):
     """What a window would be and do; nothing is written."""
 
     nodes = serializers.SerializerMethodField()
@@ -236,7 +236,7 @@ class PreviewOut(serializers.Serializer[Any]):
     def get_nodes(self, span: Span) -> list[str]:
         return [node.name for node in span.nodes]
 
-    @extend_schema_field(OutlookOut)
+    @extend_schema_field(WindowOutlookOut)
     def get_outlook(self, span: Span) -> Any:
         told = emptying.of_span(span, now=self.context["now"])
         return _outlook(told, self.context["held"])
@@ -284,7 +284,7 @@ class Windows(ListAPIView[Window]):
 class PreviewWindow(APIView):
     """What a window would do."""
 
-    @extend_schema(request=WindowIn, responses=PreviewOut)
+    @extend_schema(request=WindowIn, responses=WindowPreviewOut)
     def post(self, request: Request) -> Response:
         """Say when its nodes would be free and what it would interrupt; nothing is written."""
         _administrator(request)
@@ -293,7 +293,7 @@ class PreviewWindow(APIView):
         asked.is_valid(raise_exception=True)
         span = windows.proposed(**asked.arguments(now), now=now)
         context = {"now": now, "held": standing(request.user)}
-        return Response(PreviewOut(span, context=context).data)
+        return Response(WindowPreviewOut(span, context=context).data)
 
 
 class WindowDetail(APIView):
@@ -307,10 +307,10 @@ class WindowDetail(APIView):
 class ChangeWindow(APIView):
     """Another begin, end or reason."""
 
-    @extend_schema(request=ChangeIn, responses=WholeWindowOut)
+    @extend_schema(request=WindowChangeIn, responses=WholeWindowOut)
     def post(self, request: Request, pk: int) -> Response:
         """Change a window; what is left out stays as it is."""
-        return _changed(request, pk, maintenance.change, ChangeIn)
+        return _changed(request, pk, maintenance.change, WindowChangeIn)
 
 
 class EndWindow(APIView):
@@ -369,7 +369,7 @@ def _context(request: Request, now: datetime) -> dict[str, Any]:
 
 def _outlook(outlook: WindowOutlook, held: Standing) -> Any:
     context = {"held": held, "effect": window_effects.effect(outlook)}
-    return OutlookOut(outlook, context=context).data
+    return WindowOutlookOut(outlook, context=context).data
 
 
 def _stay(stay: Stay, held: Standing) -> dict[str, Any]:
