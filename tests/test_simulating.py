@@ -15,6 +15,7 @@ from django.http import Http404
 from allocator import tasks
 from allocator.management.commands import _history
 from allocator.models import Simulation
+from allocator.pages import simulator
 from allocator.simulating import asking, history, results, running
 from allocator.simulating.asking import Draft
 from budgets import services, structure
@@ -314,6 +315,27 @@ def test_one_runs_at_a_time(root):
     assert run() is None
     Simulation.objects.filter(pk=first.pk).update(state="done")
     assert run().pk == second.pk
+
+
+def waiting():
+    return list(running.queue().values_list("pk", flat=True))
+
+
+def test_nobody_s_three_hold_up_all_others(root, manager):
+    first, second, third = (ask(root) for _ in range(3))
+    other = ask(manager)
+    assert waiting() == [first.pk, second.pk, third.pk, other.pk]
+    assert simulator.one(manager, pk=other.pk).ahead == 3
+    assert running._take(NOW) == first
+    assert waiting() == [other.pk, second.pk, third.pk]
+    assert [simulator.one(root, pk=one.pk).ahead for one in (first, other, second, third)] == [
+        *(0, 1, 2, 3),
+    ]
+    asking.cancel(simulation=first, now=NOW)
+    assert running._take(NOW + HOUR) == other
+    asking.cancel(simulation=other, now=NOW)
+    again = ask(manager)
+    assert waiting() == [second.pk, third.pk, again.pk]
 
 
 def test_one_whose_worker_is_lost_waits_again_and_starts_anew(root):

@@ -11,7 +11,7 @@ from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
 from allocator.models import Simulation
-from allocator.simulating import asking, history, trees
+from allocator.simulating import asking, history, running, trees
 from allocator.simulating.history import Past
 from budgets import period_plans
 from budgets.access import Action, Person, Standing, simulated_q, simulates, standing, visible_q
@@ -100,14 +100,22 @@ def _periods(now: datetime) -> Iterator[Period]:
 def one(user: Person, *, pk: int) -> One:
     """Return one that the reader may see; else Http404."""
     row = asking.find(user, pk)
-    before = Simulation.objects.filter(state__in=Simulation.OPEN, pk__lt=pk)
     return One(
         row=row,
         title=title(row),
         budget=_for_whom(standing(user), row),
         may_cancel=row.is_open and asking.may_cancel(user, row),
-        ahead=before.count() if row.state == Simulation.State.QUEUED else 0,
+        ahead=_ahead(row),
     )
+
+
+def _ahead(row: Simulation) -> int:
+    """How many are played before it, as things are."""
+    if row.state != Simulation.State.QUEUED:
+        return 0
+    waiting = list(running.queue().values_list("pk", flat=True))
+    runs = Simulation.objects.filter(state=Simulation.State.RUNNING).count()
+    return runs + (waiting.index(row.pk) if row.pk in waiting else 0)
 
 
 def _for_whom(held: Standing, row: Simulation) -> str:

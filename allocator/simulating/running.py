@@ -1,7 +1,8 @@
 """Playing what was asked for, one after another, in a worker that may die at any moment.
 
-The database is what counts: a worker takes the oldest that waits, which it can only while none
-runs, and writes how far it is at most once a second. One whose worker was not heard of for a while
+The database is what counts: a worker takes the next that waits, which it can only while none runs,
+and writes how far it is at most once a second. The next is the oldest of whoever was served least
+lately, so that nobody's three hold up all others. One whose worker was not heard of for a while
 waits again, and is given up after a few attempts. A worker that finds its simulation cancelled, or
 taken by another, stops.
 """
@@ -13,7 +14,7 @@ from time import monotonic
 
 from celery import current_app
 from django.db import IntegrityError, OperationalError, connection, transaction
-from django.db.models import F, QuerySet
+from django.db.models import F, OuterRef, QuerySet, Subquery
 from kombu.exceptions import OperationalError as BrokerError
 
 from allocator.core.simulate import Played, play
@@ -53,6 +54,14 @@ def _wake() -> None:
         logger.warning("The broker did not take the simulation (%s): beat will find it.", error)
 
 
+def queue() -> QuerySet[Simulation]:
+    """Return those that wait, in the order in which they are taken as things are."""
+    theirs = Simulation.objects.filter(asked_by=OuterRef("asked_by"), started_at__isnull=False)
+    served = Subquery(theirs.order_by("-started_at").values("started_at")[:1])
+    waiting = Simulation.objects.filter(state=State.QUEUED).annotate(served=served)
+    return waiting.order_by(F("served").asc(nulls_first=True), "pk")
+
+
 def waits() -> bool:
     """Say whether any simulation waits for a worker."""
     return Simulation.objects.filter(state=State.QUEUED).exists()
@@ -70,7 +79,7 @@ def keep(*, now: datetime) -> int:
 
 
 def run_next(*, clock: Clock) -> Simulation | None:
-    """Play the oldest that waits, to its end; None if none does, or one runs already."""
+    """Play the next that waits, to its end; None if none does, or one runs already."""
     row = _take(clock())
     if row is None:
         return None
@@ -92,12 +101,12 @@ def run_next(*, clock: Clock) -> Simulation | None:
 
 
 def _take(now: datetime) -> Simulation | None:
-    oldest = Simulation.objects.filter(state=State.QUEUED).order_by("pk").first()
-    if oldest is None:
+    next_one = queue().first()
+    if next_one is None:
         return None
     try:
         with transaction.atomic():  # refused by the database while another one runs
-            taken = Simulation.objects.filter(pk=oldest.pk, state=State.QUEUED).update(
+            taken = Simulation.objects.filter(pk=next_one.pk, state=State.QUEUED).update(
                 state=State.RUNNING,
                 attempts=F("attempts") + 1,
                 started_at=now,
@@ -109,8 +118,8 @@ def _take(now: datetime) -> Simulation | None:
         return None
     if not taken:
         return None
-    oldest.refresh_from_db()
-    return oldest
+    next_one.refresh_from_db()
+    return next_one
 
 
 def _mine(row: Simulation) -> QuerySet[Simulation]:
