@@ -14,7 +14,17 @@ from typing import Any
 
 from allocator.core.problem import ProblemError
 
-from . import fairshare, families, families_report, forecasts, gaming, months, rolling, scale
+from . import (
+    demand,
+    fairshare,
+    families,
+    families_report,
+    forecasts,
+    gaming,
+    months,
+    rolling,
+    scale,
+)
 from .chart import draw
 from .judging import judge_at_hand
 from .measuring import machine
@@ -101,6 +111,12 @@ def bench_forecasts(options: argparse.Namespace) -> Part:
     return forecasts.tables(result), forecasts.floors(result), forecasts.to_json(result)
 
 
+def bench_demand(options: argparse.Namespace) -> Part:
+    _progress("demand")
+    result = demand.measure_all()
+    return demand.tables(result), demand.floors(result), demand.to_json(result)
+
+
 COMMANDS = {
     "all": "all that follow but plot, one after another (the default)",
     "families": "the seven families: every planner on every scenario",
@@ -110,6 +126,7 @@ COMMANDS = {
     "months": "four weeks of 448 GPUs on the simulator's clock, beside a priority queue",
     "gaming": "twin teams, of which one parks, inflates, splits, floods",
     "forecasts": "durations of training jobs, against published speeds",
+    "demand": "demand of services, against public traffic",
     "plot": "the families' picture, from a file that --json wrote",
 }
 PARTS: dict[str, Callable[[argparse.Namespace], Part]] = {
@@ -120,6 +137,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], Part]] = {
     "months": bench_months,
     "gaming": bench_gaming,
     "forecasts": bench_forecasts,
+    "demand": bench_demand,
 }
 
 
