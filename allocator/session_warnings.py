@@ -1,4 +1,7 @@
-"""Warning people before their session ends, and before its protection does, each time once."""
+"""Warning people before their session ends, and before its protection does, each time once.
+
+Who had to wait for one is told when it starts: its GPUs are charged from then on.
+"""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -17,6 +20,8 @@ from workloads.models import Run
 
 MINUTES = (30, 10, 2)
 END, PROTECTION = "end", "protection"
+WAITED = timedelta(minutes=5)  # who waited less is still there
+LATELY = timedelta(minutes=15)  # what started longer ago isn't told any more
 
 
 def warn(*, now: datetime) -> int:
@@ -40,7 +45,27 @@ def warn(*, now: datetime) -> int:
         for what, at in borders(run)
         if (minutes := stage(at, since=_known_since(run), now=now)) is not None
     ]
-    return sum(_warn(*one, now=now) for one in due)
+    told = sum(_tell_of_start(run, now=now) for run in runs if _has_come(run, now))
+    return told + sum(_warn(*one, now=now) for one in due)
+
+
+def _has_come(run: Run, now: datetime) -> bool:
+    """Say whether it has started lately, after a wait."""
+    since = run.started_at
+    return since is not None and since - run.job.submitted_at >= WAITED and now - since < LATELY
+
+
+def _tell_of_start(run: Run, *, now: datetime) -> int:
+    job, since, end = run.job, run.started_at, run.box_ends_at
+    assert since is not None
+    waited = round((since - job.submitted_at).total_seconds() / 60)
+    text = (
+        f"Session {job.name} (job {job.pk}) started at {_told(since, now)}, after {waited} minutes "
+        "in the queue: its GPUs are charged from then on, whether they are used or not."
+    )
+    if end is not None:
+        text += f" It ends at {_told(end, now)}."
+    return _tell(run, f"session:{run.pk}:started", text, now=now)
 
 
 def borders(run: Run) -> Iterator[tuple[str, datetime]]:
@@ -74,8 +99,13 @@ def stage(at: datetime, *, since: datetime, now: datetime) -> int | None:
 
 
 def _warn(run: Run, what: str, at: datetime, minutes: int, *, now: datetime) -> int:
-    job = run.job
     key = f"session:{run.pk}:{what}:{iso(at)}:{minutes}"
+    return _tell(run, key, text(run, what, at, now=now), now=now)
+
+
+def _tell(run: Run, key: str, text: str, *, now: datetime) -> int:
+    """Tell who submitted it, once for each key, as long as they see its budget; return how many."""
+    job = run.job
     if Notice.objects.filter(user=job.submitted_by, key=key).exists():
         return 0
     if not standing(job.submitted_by).sees(job.budget.path):
@@ -85,7 +115,7 @@ def _warn(run: Run, what: str, at: datetime, minutes: int, *, now: datetime) -> 
             users=[job.submitted_by],
             budget=job.budget,
             kind=Notice.Kind.SESSION,
-            text=text(run, what, at, now=now),
+            text=text,
             key=key,
             link=f"/jobs/{job.pk}",
             now=now,

@@ -201,3 +201,41 @@ def test_two_workers_at_once_tell_each_once(monkeypatch):
     )
     together(*[lambda: warn(now=T0 + 30 * MINUTE)] * 4)
     assert Notice.objects.count() == 1
+
+
+# --- Its start ------------------------------------------------------------------------------------
+
+
+def waited(place: Institute, minutes: int) -> Job:
+    """A session of two hours that started at T0, so many minutes after it was submitted."""
+    job = started(place, time_limit_s=2 * HOUR_S)
+    Job.objects.filter(pk=job.pk).update(submitted_at=T0 - minutes * MINUTE)
+    return job
+
+
+def test_who_waited_for_it_is_told_once_that_it_has_started(place):
+    job = waited(place, 130)
+    assert warned(every(15 * SECOND, T0, T0 + 20 * MINUTE)) == [T0]
+    assert texts() == [
+        f"Session notebook (job {job.pk}) started at 00:00 UTC, after 130 minutes in the queue: "
+        "its GPUs are charged from then on, whether they are used or not. It ends at 02:00 UTC."
+    ]
+    assert Notice.objects.get().link == f"/jobs/{job.pk}"
+
+
+@pytest.mark.parametrize(("minutes", "told"), [(4, 0), (5, 1)])
+def test_who_waited_for_less_than_five_minutes_is_still_there(place, minutes, told):
+    waited(place, minutes)
+    assert warn(now=T0 + MINUTE) == told
+
+
+def test_after_a_quarter_of_an_hour_it_is_no_news(place):
+    waited(place, 60)
+    assert warn(now=T0 + 15 * MINUTE) == 0
+    assert warn(now=T0 + 15 * MINUTE - SECOND) == 1
+
+
+def test_nobody_is_told_of_what_they_don_t_see_any_more(place):
+    waited(place, 60)
+    Role.objects.all().delete()
+    assert warn(now=T0 + MINUTE) == 0
