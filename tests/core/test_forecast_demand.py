@@ -9,8 +9,8 @@ import pytest
 from forecasting.core.backtest import needs, pinball, play, rolling, score
 from forecasting.core.demand import ahead, gpus_ahead, learn, week_profile
 from forecasting.core.levels import know
-from forecasting.core.profile import OUTAGE, DemandError, Traffic, clock, weighted_median
-from forecasting.core.ramps import violations
+from forecasting.core.profile import OUTAGE, DemandError, Traffic, by_day, clock, weighted_median
+from forecasting.core.ramps import gpus_for, violations
 
 MONDAY = datetime(2025, 1, 6, tzinfo=UTC)
 NOON, HOUR = 12, 3600
@@ -144,6 +144,30 @@ def test_the_profile_of_a_week_starts_on_monday_and_keeps_the_cap_over_its_end()
     assert violations([*ramp.gpus, ramp.gpus[0]], 1) == 0
     assert ramp.gpus[NOON] * 10 >= _rate(0, NOON)
     assert max(ramp.gpus[5 * 24 + 8 : 7 * 24 - 8]) < max(ramp.gpus[: 5 * 24])
+
+
+def test_the_profile_of_a_week_has_each_hour_in_its_slot():
+    traffic = _traffic(28, of=lambda _, hour: 100 if 9 <= hour < 15 else 10)
+    gpus = week_profile(learn(traffic), traffic, per_gpu=10, cap=None, quantile=0.5).gpus
+    assert min(gpus[9:15]) > max(*gpus[:8], *gpus[16:24])
+    assert gpus[9] > gpus[7]
+    assert gpus[14] > gpus[16]
+
+
+def test_a_day_of_outage_is_left_out_of_the_week():
+    traffic = _traffic(10)
+    dead = _changed(traffic, range(4 * 24, 5 * 24), lambda rate: 0.0)
+    table = by_day(np.log(dead.values() + 1), *clock(MONDAY, HOUR, 240, "UTC"), 24)
+    assert np.isnan(table.table[4]).all()
+    assert not np.isnan(np.delete(table.table, 4, axis=0)).any()
+
+
+def test_only_timesteps_that_are_acted_on_take_the_quantile():
+    traffic = _traffic(21)
+    found = ahead(learn(traffic), traffic, 24)
+    firm = gpus_ahead(found, per_gpu=1, cap=None, firm=2).gpus
+    rates = (*found.capacity[:2], *found.median[2:])
+    assert firm == tuple(gpus_for(rate, 1) for rate in rates)
 
 
 def test_a_backtest_sees_nothing_of_what_comes():

@@ -61,7 +61,8 @@ def test_without_a_cap_needs_are_the_profile():
 
 
 @pytest.mark.parametrize(
-    ("rate", "per_gpu", "gpus"), [(0, 5, 0), (5, 5, 1), (5.001, 5, 2), (0.3, 0.1, 3), (1e-9, 5, 1)]
+    ("rate", "per_gpu", "gpus"),
+    [(0, 5, 0), (5, 5, 1), (5.001, 5, 2), (0.3, 0.1, 3), (0.1 + 0.2, 0.1, 3), (1e-9, 5, 1)],
 )
 def test_gpus_are_the_least_whole_number_that_does_the_rate(rate, per_gpu, gpus):
     assert gpus_for(rate, per_gpu) == gpus
