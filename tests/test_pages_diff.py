@@ -409,4 +409,4 @@ def test_a_longer_history_and_a_larger_tree_take_no_more_queries(cast: Any, year
             services.rename_budget(budget=made, name="T", author=make.someone(), now=T0 + 5 * DAY)
         query = "?from=2026-10-01T00:00:00Z&to=2026-10-19T00:00:00Z"
         counts.append(queries(client, f"/budgets/orlo/diff{query}"))
-    assert counts[0] == counts[1] <= 50
+    assert counts[1] <= counts[0] <= 50
