@@ -8,10 +8,8 @@ changed places (`Running.barred`). Unfunded work stops nobody, nor does what is 
 of a stopped run. Per timestep at most 5 % of a pool's GPUs are stopped, but always one block.
 """
 
-from collections import deque
 from collections.abc import Iterable
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -25,44 +23,6 @@ from .plan import Cause, Preemption
 from .settings import Settings
 from .turns import Turns
 
-REMEMBERED = 16  # searches in vain, for each set of pools
-
-
-class _Asked(NamedTuple):
-    """A search for a block: its size and length, the words of starts, and of runs it may stop."""
-
-    gpus: int
-    length: int
-    allowed: int
-    victims: int
-
-    def asks_no_less(self, other: "_Asked") -> bool:
-        """Whether this finds nothing where the other found nothing."""
-        return (
-            self.gpus >= other.gpus
-            and self.length >= other.length
-            and not self.allowed & ~other.allowed
-            and not self.victims & ~other.victims
-        )
-
-
-class _InVain:
-    """Searches that found no block, since runs were stopped last: until then GPUs are only taken.
-
-    Thousands of jobs that wait for a full fleet ask the same.
-    """
-
-    def __init__(self) -> None:
-        self._by_pools: dict[int, deque[_Asked]] = {}
-
-    def covers(self, pools: int, asked: _Asked) -> bool:
-        """Whether it is known that there is no block."""
-        return any(asked.asks_no_less(one) for one in self._by_pools.get(pools, ()))
-
-    def add(self, pools: int, asked: _Asked) -> None:
-        """Nothing was found."""
-        self._by_pools.setdefault(pools, deque(maxlen=REMEMBERED)).append(asked)
-
 
 class Preemptor:
     """Finds victims, keeps the count of what was stopped, and records every decision."""
@@ -73,7 +33,6 @@ class Preemptor:
         self.record: list[Preemption] = []
         self._percent = settings.preempted_percent
         self._ranks = turns.ranks() if grid.runs else []  # as they are before anything is given
-        self._in_vain = _InVain()
 
     def block_for(self, table: Items, i: int, before: int) -> tuple[int, int, list[Run]] | None:
         """(timestep < before, first GPU, victims) of the earliest start that stops runs.
@@ -92,20 +51,12 @@ class Preemptor:
 
     def _search(self, table: Items, i: int, allowed: int) -> tuple[int, int] | None:
         layout, runs = self.grid.layout, self.runs
-        gpus, pools = int(table.gpus[i]), int(table.pools[i])
-        seconds = gpus * self.grid.problem.timestep_seconds
+        seconds = int(table.gpus[i]) * self.grid.problem.timestep_seconds
         if not stopping.find_victims(self.turns.tree, runs, int(table.leaf[i]), seconds):
-            return None
-        victims = int.from_bytes(np.packbits(runs.place >= 0).tobytes())
-        asked = _Asked(gpus, int(table.length[i]), allowed, victims)
-        if self._in_vain.covers(pools, asked):
             return None
         taken, starts = self.grid.taken.grid, np.uint64(allowed)
         t, first = stopping.block_for(layout.fleet, table, runs, taken, layout.domain, i, starts)
-        if t >= 0:
-            return t, first
-        self._in_vain.add(pools, asked)
-        return None
+        return (t, first) if t >= 0 else None
 
     def _spared(self, i: int) -> list[int]:
         """The runs that row i's job may not stop, and that had no turn yet."""
@@ -155,7 +106,6 @@ class Preemptor:
             self.runs.stopped[self.runs.domain[run.index], t] += run.job.gpus
         if victims:
             self.grid.yield_to(victims, t, preemptor)
-            self._in_vain = _InVain()
 
     def victims_for_service(self, leaf: int, pools: tuple[str, ...]) -> list[Run]:
         """Runs whose GPUs a funded service of the leaf may grow onto, least deserving first."""
