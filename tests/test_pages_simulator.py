@@ -16,6 +16,7 @@ from tests import factories as make
 from tests.factories import HOUR, T0
 from tests.pages_day import NOW, stand_at
 from tests.pages_world import client_of
+from tests.simulating_world import propose
 from workloads.models import Job
 
 pytestmark = pytest.mark.django_db
@@ -140,20 +141,6 @@ def test_a_draft_and_a_plan_are_offered_to_who_may_propose(day, ines):
     other = make.make_user("tom")
     make.make_role(other, day.place.tree["orlo/vision"], "manager")
     assert f"set:{change_set.pk}" not in shown(other, "/simulator")
-
-
-def propose(day, petrel, auk):
-    place = day.place
-    draft = services.draft_change_set(
-        parent=place.tree["orlo/science"],
-        shares={place.petrel: petrel, place.auk: auk},
-        reason="why",
-        author=place.user,
-        base_version=1,
-        effective_at=NOW,
-        now=NOW,
-    )
-    return services.propose(change_set=draft, now=NOW)
 
 
 @pytest.mark.parametrize(

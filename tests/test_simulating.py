@@ -25,6 +25,7 @@ from budgets.refusals import Refused
 from tests import factories as make
 from tests.factories import HOUR, T0
 from tests.pages_day import NOW
+from tests.simulating_world import propose
 from workloads.models import Job
 
 pytestmark = pytest.mark.django_db
@@ -56,20 +57,6 @@ def ask(by, now=NOW, **more):
 
 def run(clock=lambda: NOW):
     return running.run_next(clock=clock)
-
-
-def propose(day, petrel, auk):
-    place = day.place
-    draft = services.draft_change_set(
-        parent=place.tree["orlo/science"],
-        shares={place.petrel: petrel, place.auk: auk},
-        reason="why",
-        author=place.user,
-        base_version=1,
-        effective_at=NOW,
-        now=NOW,
-    )
-    return services.propose(change_set=draft, now=NOW)
 
 
 # --- Played --------------------------------------------------------------------------------------

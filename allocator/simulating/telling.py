@@ -3,13 +3,19 @@
 from django.utils.translation import ngettext
 
 from allocator.core.traces import Trace
-from allocator.simulating.history import Past
+from allocator.simulating.history import LeftOut, Past
+
+Counted = tuple[int, str]  # how many, and a sentence with room for the number
 
 
 def notes(past: Past) -> list[str]:
     """Return what the trace of a window leaves out or guesses, a sentence each."""
-    left = past.left_out
-    counted = [
+    counted = [*_guessed(past), *_left_out(past.left_out)]
+    return [text % {"n": f"{n:,}"} for n, text in counted if n] + _services(past)
+
+
+def _guessed(past: Past) -> list[Counted]:
+    return [
         (
             past.estimated,
             ngettext(
@@ -26,6 +32,11 @@ def notes(past: Past) -> list[str]:
                 past.carried,
             ),
         ),
+    ]
+
+
+def _left_out(left: LeftOut) -> list[Counted]:
+    return [
         (
             left.never_ran,
             ngettext(
@@ -59,7 +70,6 @@ def notes(past: Past) -> list[str]:
             ),
         ),
     ]
-    return [text % {"n": f"{n:,}"} for n, text in counted if n] + _services(past)
 
 
 def of_trace(trace: Trace) -> list[str]:
