@@ -202,10 +202,10 @@ class Correction:
     errors: dict[str, Errors]
     seen: tuple[frozenset[str], ...]  # per NOVEL
 
-    def correct(self, row: Described) -> Corrected:
-        """The factors for one job."""
+    def correct(self, row: Described, prior: tuple[float, float] = PRIOR) -> Corrected:
+        """The factors for one job; `prior` is the range where errors don't tell any."""
         if self.model is None:
-            return Corrected(PRIOR[0], 0.0, PRIOR[1], THINLY)
+            return Corrected(prior[0], 0.0, prior[1], THINLY)
         ways = [
             way for way, seen, of in zip(NOVEL, self.seen, row.novel, strict=True) if of not in seen
         ]
@@ -215,8 +215,8 @@ class Correction:
         low, high = 0.0, 0.0
         for way in ways or [KNOWN]:
             found = self.errors[way].quantiles(at, (0.1, 0.9)) if way in self.errors else [None] * 2
-            low = min(low, PRIOR[0] if found[0] is None else found[0])
-            high = max(high, PRIOR[1] if found[1] is None else found[1])
+            low = min(low, prior[0] if found[0] is None else found[0])
+            high = max(high, prior[1] if found[1] is None else found[1])
         return Corrected(middle + low, middle, middle + high, "+".join(ways) or KNOWN)
 
 

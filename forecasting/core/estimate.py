@@ -1,13 +1,13 @@
 """How long a training job will take, as a range with its reasons: physics, corrected by history."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 from . import correction, physics
 from .correction import Corrected, Correction, History, fit_correction
 from .describing import Described, describe, described
-from .memory import Memory
 from .physics import Estimate, estimate_on, fitting, least_that_fits
 from .training import Settled, SpecError, TrainingSpec, settle
 
@@ -16,13 +16,23 @@ LONGEST_S = 2**31 - 1
 GIGA = 1e9
 
 
+Spec = TypeVar("Spec")
+
+
 @dataclass(frozen=True, slots=True)
-class Observation:
+class Observation(Generic[Spec]):
     """A job that ran to its end: what it was, on how many GPUs, what it took in seconds."""
 
-    spec: TrainingSpec
+    spec: Spec
     gpus: int
     seconds: float
+
+
+class Kept(Protocol):
+    """What a job keeps on its fullest GPU, in bytes."""
+
+    @property
+    def total(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +48,7 @@ class Forecast:
     p50: int
     p90: int
     physics_s: float
-    memory: Memory
+    memory: Kept
     fits: bool
     reasons: tuple[str, ...]
     version: str
@@ -59,8 +69,16 @@ class Forecast:
         return low, likely, high
 
 
-def learn(history: Iterable[Observation | tuple[Described, float]]) -> Correction:
+def learn(history: Iterable[Observation[TrainingSpec] | tuple[Described, float]]) -> Correction:
     """Fit the correction. Jobs may come already described, as they are once they are kept."""
+    return learn_of(history, describe)
+
+
+def learn_of(
+    history: Iterable[Observation[Spec] | tuple[Described, float]],
+    describe: Callable[[Spec, int], Described],
+) -> Correction:
+    """The same of another kind, whose jobs `describe` turns into what the correction sees."""
     rows: list[Described] = []
     seconds: list[float] = []
     for one in history:
@@ -76,7 +94,9 @@ def learn(history: Iterable[Observation | tuple[Described, float]]) -> Correctio
 
 
 def estimate(
-    spec: TrainingSpec, history: Correction | Sequence[Observation] = (), gpus: int | None = None
+    spec: TrainingSpec,
+    history: Correction | Sequence[Observation[TrainingSpec]] = (),
+    gpus: int | None = None,
 ) -> Forecast:
     """The forecast of a job on `gpus`, on the spec's own, or on the least power of two that fits.
 
@@ -89,16 +109,18 @@ def estimate(
     found = estimate_on(job, count)
     factors = learned.correct(described(job, found))
     low, likely, high = (
-        _whole(found.seconds * math.exp(factor))
+        whole(found.seconds * math.exp(factor))
         for factor in (factors.p10, factors.p50, factors.p90)
     )
     fits = found.memory.total <= job.gpu.memory_bytes
-    reasons = (*_reasons(job, found), *job.said, *_corrections(learned, factors))
+    reasons = (*_reasons(job, found), *job.said, *corrections(learned, factors))
     return Forecast(count, low, likely, high, found.seconds, found.memory, fits, reasons, VERSION)
 
 
 def options(
-    spec: TrainingSpec, history: Correction | Sequence[Observation] = (), most: int = 1024
+    spec: TrainingSpec,
+    history: Correction | Sequence[Observation[TrainingSpec]] = (),
+    most: int = 1024,
 ) -> list[Forecast]:
     """A forecast on each power of two up to `most` that the job fits on; one sentence if none."""
     learned = history if isinstance(history, Correction) else learn(history)
@@ -123,7 +145,7 @@ def cheapest(tried: Sequence[Forecast]) -> Forecast:
     return min(tried, key=lambda one: (one.gpus * one.p50, one.gpus))
 
 
-def _whole(seconds: float) -> int:
+def whole(seconds: float) -> int:
     return min(max(round(seconds), 1), LONGEST_S)
 
 
@@ -135,7 +157,7 @@ def _reasons(job: Settled, found: Estimate) -> list[str]:
     said = [
         f"{job.tokens:.4g} {unit}s × {work.per_token:.4g} FLOPs a {unit}.",
         f"{found.gpus} {job.gpu.name} at {rate:.0%} of {peak:g} TFLOPS ({job.precision}): "
-        f"{_s(found.compute_s)} of computing.",
+        f"{told(found.compute_s)} of computing.",
     ]
     terms = [
         (found.waiting_s, "of waiting in the pipeline"),
@@ -145,7 +167,7 @@ def _reasons(job: Settled, found: Estimate) -> list[str]:
         (found.overhead_s, "of evaluating and saving"),
         (found.startup_s, "of starting"),
     ]
-    said += [f"{_s(seconds)} {what}." for seconds, what in terms if seconds > 0]
+    said += [f"{told(seconds)} {what}." for seconds, what in terms if seconds > 0]
     parts = [
         (memory.weights, "weights"),
         (memory.gradients, "gradients"),
@@ -161,7 +183,7 @@ def _reasons(job: Settled, found: Estimate) -> list[str]:
     return said
 
 
-def _s(seconds: float) -> str:
+def told(seconds: float) -> str:
     return f"{seconds:,.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
 
 
@@ -172,7 +194,7 @@ WORDS = {
 }
 
 
-def _corrections(learned: Correction, factors: Corrected) -> list[str]:
+def corrections(learned: Correction, factors: Corrected) -> list[str]:
     if learned.model is None:
         return [f"A history of {learned.rows} jobs is too thin to correct by: physics alone."]
     said = [f"Corrected by {math.exp(factors.p50):.2f}, as {learned.rows} jobs came out."]

@@ -7,9 +7,11 @@ sentence before anything is computed.
 
 import math
 from dataclasses import dataclass, fields
-from numbers import Real
 
-from .hardware import PRECISIONS, Gpu, gpu_type, near
+from .checking import MOST_GPUS as MOST_GPUS
+from .checking import SpecError as SpecError
+from .checking import one_of, within
+from .hardware import PRECISIONS, Gpu, gpu_type
 
 TECHNIQUES = ("sft", "dpo", "rlhf", "rlvr", "cpt")
 VARIANTS = tuple(f"{how}-{technique}" for technique in TECHNIQUES for how in ("full", "lora"))
@@ -25,15 +27,10 @@ CHOICES = {
     "attention": ATTENTION,
     "sharding": SHARDING,
 }
-MOST_GPUS = 65_536
 DEFAULT_SEQUENCE = 2048
 DEFAULT_VOCABULARY = 32_000
 DEFAULT_RANK = 16
 DEFAULT_STARTUP_S = 180.0
-
-
-class SpecError(ValueError):
-    """A job that can't be estimated; one sentence says what to change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,12 +86,12 @@ class TrainingSpec:
     def __post_init__(self) -> None:
         for name, known in CHOICES.items():
             value = getattr(self, name)
-            if value is not None and value not in known:
-                raise SpecError(near(name, str(value), known))
+            if value is not None:
+                one_of(name, value, known)
         for name, (least, most) in LIMITS.items():
             value = getattr(self, name)
             if value is not None:
-                _within(name, value, least, most)
+                within(name, value, least, most, whole=name in WHOLE)
         gpu_type(self.gpu)
         self._agree()
 
@@ -177,15 +174,6 @@ WHOLE = {
     "expert_parallel",
     "gpus_per_node",
 }
-
-
-def _within(name: str, value: float, least: float, most: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise SpecError(f"{name} must be a number, not {str(value)[:40]!r}.")
-    if not least <= value <= most:  # NaN isn't either
-        raise SpecError(f"{name} must be between {least:g} and {most:g}, not {value:g}.")
-    if name in WHOLE and value != int(value):
-        raise SpecError(f"{name} must be a whole number, not {value:g}.")
 
 
 def replicas_of(spec: TrainingSpec, gpus: int) -> int:
