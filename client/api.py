@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 TIMEOUT_S = 30
+RATES_AT_ONCE = 10_000
 Json = dict[str, Any]
 
 
@@ -77,6 +78,28 @@ class Client:
         """
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
         return self._send("POST", f"jobs/{job}/extend/", body={"more_s": more_s}, headers=headers)
+
+    def traffic(self, job: int, *, start: str = "", end: str = "") -> Json:
+        """Return what came to a service in [start, end), the last 7 days if left out."""
+        query = {"from": start, "to": end}
+        given = {name: value for name, value in query.items() if value}
+        return self._send("GET", f"jobs/{job}/traffic/", query=given)
+
+    def send_traffic(
+        self, job: int, rates: Sequence[Mapping[str, Any]], *, step_minutes: int | None = None
+    ) -> Json:
+        """Send rates, {"at": instant, "rate": a second}, in lists as long as the server takes.
+
+        The same rates again change nothing, so that it may be repeated after a failure.
+        """
+        total: Json = {}
+        for first in range(0, max(1, len(rates)), RATES_AT_ONCE):
+            body: Json = {"traffic": [dict(rate) for rate in rates[first : first + RATES_AT_ONCE]]}
+            if step_minutes is not None:
+                body["step_minutes"] = step_minutes
+            for name, count in self._send("POST", f"jobs/{job}/traffic/", body=body).items():
+                total[name] = total.get(name, 0) + count
+        return total
 
     def tree(self) -> Json:
         """Return the budgets one may see, depth first, with shares and figures."""

@@ -181,11 +181,21 @@ def window(found: dict[str, Any]) -> str:
     return f"{shown}\n\n{table(('node', 'free from', 'likely', 'held by'), rows)}"
 
 
+def traffic(found: dict[str, Any]) -> str:
+    """What came to a service; or, of what was sent, what became of it."""
+    if "traffic" not in found:
+        told = (f"{count:,} {name.replace('_', ' ')}" for name, count in found.items())
+        return ", ".join(told)
+    rows = [(row["at"], f"{row['rate']:g}") for row in found["traffic"]]
+    return table(("at", "a second"), rows, right=(1,))
+
+
 SHOWN: dict[str, Callable[[Any], str]] = {
     "submit": job,
     "show": job,
     "cancel": job,
     "extend": job,
+    "traffic": traffic,
     "jobs": jobs,
     "tree": tree,
     "burn": burn,

@@ -74,6 +74,7 @@ FULL_PLAN_MINUTES = env.integer("FULL_PLAN_MINUTES", 60, least=0, most=24 * 60)
 FULL_PLAN_SECONDS = env.integer("FULL_PLAN_SECONDS", 60, least=1, most=3000)
 # For so long what each cycle saw and planned can be looked at again; 0: for ever.
 CYCLES_KEPT_DAYS = env.integer("CYCLES_KEPT_DAYS", 90, least=0, most=3650)
+TRAFFIC_KEPT_DAYS = env.integer("TRAFFIC_KEPT_DAYS", 56, least=28, most=400)
 SIMULATIONS_KEPT_DAYS = env.integer("SIMULATIONS_KEPT_DAYS", 90, least=0, most=3650)
 NODE_FAILURE_REFUND = env.one_of("NODE_FAILURE_REFUND", "all", ("all", "checkpoint", "none"))
 ORGANISATION_TIME_ZONE = env.time_zone("ORGANISATION_TIME_ZONE", "UTC")
@@ -274,6 +275,11 @@ CELERY_BEAT_SCHEDULE = {
     "keep_pictures": {
         "task": "allocator.tasks.keep_pictures",
         "schedule": crontab(hour=3, minute=20),
+        "options": {"expires": 12 * 3600},
+    },
+    "keep_traffic": {
+        "task": "forecasting.tasks.keep_traffic",
+        "schedule": crontab(hour=3, minute=25),
         "options": {"expires": 12 * 3600},
     },
     "keep_books": {

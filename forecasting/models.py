@@ -2,7 +2,10 @@
 
 from django.db import models
 
+from forecasting.demand_models import TrafficBucket
 from workloads.models import Job
+
+__all__ = ["Forecast", "TrafficBucket"]
 
 
 class Forecast(models.Model):

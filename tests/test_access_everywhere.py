@@ -61,6 +61,13 @@ DEEDS = (
     Deed(A.CANCEL_OWN, "post", "/jobs/{mine}/cancel"),
     Deed(A.CANCEL_ANY, "post", "/api/v1/jobs/{theirs}/cancel/"),
     Deed(A.CANCEL_ANY, "post", "/jobs/{theirs}/cancel"),
+    # Who may send some is told that it is no service.
+    Deed(
+        A.SUBMIT,
+        "post",
+        "/api/v1/jobs/{theirs}/traffic/",
+        {"traffic": [{"at": "2026-10-01T00:00:00Z", "rate": 1}]},
+    ),
     # Who may ask is told that it is no session.
     Deed(A.EXTEND_OWN, "post", "/api/v1/jobs/{mine}/extend/", {"more_s": 60}),
     Deed(A.EXTEND_OWN, "post", "/jobs/{mine}/extend", {"more": "1 min"}),

@@ -228,6 +228,15 @@ TABLE: list[Any] = [
         # Who may is told that it is no session.
         PETREL | dict.fromkeys(("root", "admin", "manager"), 409) | {"member": 403, "viewer": 403},
     ),
+    ("get", "jobs/{job}/traffic/", None, PETREL),
+    (
+        "post",
+        "jobs/{job}/traffic/",
+        {"traffic": [{"at": "2026-10-01T00:00:00Z", "rate": 1}]},
+        # Who may send some is told that it is no service.
+        PETREL | dict.fromkeys(("root", "admin", "manager", "member"), 400) | {"viewer": 403},
+    ),
+    ("get", "jobs/{job}/traffic.csv/", None, PETREL),
     ("get", "plan/", None, EVERYONE),
     ("get", "cycles/", None, EVERYONE),
     ("get", "cycles/{cycle}/", None, EVERYONE),

@@ -123,6 +123,8 @@ class Service(models.Model):
     step_minutes = models.PositiveSmallIntegerField(default=60)
     time_zone = models.CharField(max_length=64, default="UTC")
     swap_cap = models.PositiveIntegerField()
+    # Minutes of a bucket of its traffic, as its first traffic had it.
+    traffic_step_minutes = models.PositiveSmallIntegerField(null=True, blank=True)
     # GPUs that a cycle decided on and the connector has not confirmed: [[node, mask, funded], …].
     pending = models.JSONField(null=True, blank=True)
 

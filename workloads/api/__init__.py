@@ -1,5 +1,6 @@
 """The API of jobs: what it takes, what it shows, and its views."""
 
+from workloads.api.traffic import Traffic, TrafficFile
 from workloads.api.views import CancelJob, ExtendJob, JobDetail, Jobs
 
-__all__ = ["CancelJob", "ExtendJob", "JobDetail", "Jobs"]
+__all__ = ["CancelJob", "ExtendJob", "JobDetail", "Jobs", "Traffic", "TrafficFile"]

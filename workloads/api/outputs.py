@@ -181,7 +181,7 @@ class ForecastOut(serializers.ModelSerializer[Forecast]):
 class ServiceOut(serializers.ModelSerializer[Service]):
     class Meta:
         model = Service
-        fields = ("profile", "step_minutes", "time_zone", "swap_cap")
+        fields = ("profile", "step_minutes", "time_zone", "swap_cap", "traffic_step_minutes")
 
 
 class ChargeLineOut(serializers.Serializer[Any]):

@@ -2,7 +2,9 @@
 
 from django.contrib.auth.models import User
 from django.db.models import Prefetch, Q, QuerySet
+from django.http import Http404
 
+from budgets.access import Person, visible_q
 from workloads.models import Holding, Job, JobEvent, Run
 
 
@@ -33,3 +35,12 @@ def in_subtree(jobs: QuerySet[Job], path: str) -> QuerySet[Job]:
 def by_key(user: User, key: str | None) -> Job | None:
     """Return the job that a person submitted with an idempotency key, if there is one."""
     return Job.objects.filter(submitted_by=user, idempotency_key=key).first() if key else None
+
+
+def visible_job(user: Person, pk: int) -> Job:
+    """Return a job that the person may see, with its budget and service; else Http404."""
+    jobs = Job.objects.filter(visible_q(user, "budget__"), pk=pk)
+    job = jobs.select_related("budget", "service").first()
+    if job is None:
+        raise Http404("There is no such job, or none that you may see.")
+    return job

@@ -4,7 +4,6 @@ from typing import Any, cast
 
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
-from django.http import Http404
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.exceptions import PermissionDenied, ValidationError
 from rest_framework.generics import ListAPIView
@@ -138,11 +137,7 @@ def _person(request: Request) -> User:
 
 
 def _job(request: Request, pk: int) -> Job:
-    jobs = Job.objects.filter(visible_q(request.user, "budget__"), pk=pk)
-    job = jobs.select_related("budget").first()
-    if job is None:
-        raise Http404("There is no such job, or none that you may see.")
-    return job
+    return rows.visible_job(request.user, pk)
 
 
 def _detail(request: Request, pk: int, status: int = 200) -> Response:

@@ -1,0 +1,244 @@
+"""A service's traffic as it is kept: taken in bounded lists, read back as the core wants it.
+
+One row a service and step of its traffic. The same list sent again writes nothing; a rate that is
+sent anew replaces the one before. What is missing is a gap, never a zero.
+"""
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+
+from django.conf import settings
+from django.db import transaction
+
+from clusters.refusals import Refused, check_instant
+from forecasting.core.profile import KEPT_DAYS, Traffic
+from forecasting.models import TrafficBucket
+from workloads.models import Job, Service
+
+STEPS = (5, 10, 15, 20, 30, 60)  # minutes
+USUAL_STEP = 60
+MOST_ROWS = 10_000  # of one list: 56 days of 10 minutes, and more
+MOST_FILE_ROWS = 120_000  # of a file: a year of 5 minutes
+MOST_FILE_BYTES = 8_000_000
+HIGHEST_RATE = 10**12
+MICRO = 10**6
+LATE = timedelta(seconds=60)  # clocks differ by so much
+COLUMNS = ("at", "rate")
+
+Row = tuple[datetime, Decimal]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What became of a list, in rows."""
+
+    new: int
+    changed: int
+    same: int
+    too_old: int
+
+
+def store(
+    *, job: Job, rows: Sequence[Row], now: datetime, step_minutes: int | None = None
+) -> Stored:
+    """Keep rates (a second) by the instant at which their steps begin, all of them or none.
+
+    ``step_minutes`` counts for a service's first traffic; later it must be the same. Rows older
+    than TRAFFIC_KEPT_DAYS are left out. Raises Refused.
+    """
+    service = _service(job)
+    step = _step(service, step_minutes)
+    found = _checked(rows, step, now)
+    oldest = now - timedelta(days=settings.TRAFFIC_KEPT_DAYS)
+    recent = {at: rate for at, rate in found.items() if at >= oldest}
+    with transaction.atomic():
+        _settle_step(service, step)
+        new, changed = _write(service, recent)
+    same = len(recent) - new - changed
+    return Stored(new, changed, same, len(found) - len(recent))
+
+
+def series(service: Service, *, until: datetime, days: int = KEPT_DAYS) -> Traffic | None:
+    """Return the traffic whose steps have ended by an instant, of its newest days; None: none.
+
+    It begins on a whole hour of UTC and ends with the last step that is known.
+    """
+    if service.traffic_step_minutes is None:
+        return None
+    step = timedelta(minutes=service.traffic_step_minutes)
+    buckets = TrafficBucket.objects.filter(service=service, at__lte=until - step)
+    newest = buckets.order_by("-at").values_list("at", flat=True).first()
+    if newest is None:
+        return None
+    rows = buckets.filter(at__gt=newest - timedelta(days=days)).order_by("at")
+    known = {at: micro / MICRO for at, micro in rows.values_list("at", "rate_micro")}
+    start = min(known).astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    steps = (newest - start) // step + 1
+    rates = tuple(known.get(start + step * n) for n in range(steps))
+    return Traffic(start, int(step.total_seconds()), rates, service.time_zone)
+
+
+def between(service: Service, *, start: datetime, end: datetime) -> list[tuple[datetime, float]]:
+    """Return the known rates a second of the steps that begin in [start, end)."""
+    rows = TrafficBucket.objects.filter(service=service, at__gte=start, at__lt=end).order_by("at")
+    return [(at, micro / MICRO) for at, micro in rows.values_list("at", "rate_micro")]
+
+
+def keep(*, now: datetime) -> int:
+    """Let go of traffic older than TRAFFIC_KEPT_DAYS; return how many rows."""
+    oldest = now - timedelta(days=settings.TRAFFIC_KEPT_DAYS)
+    gone, _ = TrafficBucket.objects.filter(at__lt=oldest).delete()
+    return gone
+
+
+# --- Files --------------------------------------------------------------------------------------
+
+
+def read_csv(content: bytes) -> list[Row]:
+    """Read a file with the columns at and rate; refuse it by its first line that is wrong."""
+    if len(content) > MOST_FILE_BYTES:
+        raise Refused("file", f"Give a file of at most {MOST_FILE_BYTES:,} bytes.")
+    try:
+        lines = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""))
+        head = [name.strip().lower() for name in next(lines, [])]
+        if not set(COLUMNS) <= set(head):
+            raise Refused("file", "Give the file a first line that names the columns at and rate.")
+        where = (head.index("at"), head.index("rate"))
+        rows = list(_file_rows(lines, where))
+    except UnicodeDecodeError:
+        raise Refused("file", "The file is no text in UTF-8: give a CSV file.") from None
+    except csv.Error as error:
+        raise Refused("file", f"The file is no CSV: {error}.") from None
+    if not rows:
+        raise Refused("file", "The file has no rates: give a line for each.")
+    return rows
+
+
+def _file_rows(lines: Iterable[list[str]], where: tuple[int, int]) -> Iterator[Row]:
+    for number, cells in enumerate(lines, 2):
+        if not any(cell.strip() for cell in cells):
+            continue
+        if number > MOST_FILE_ROWS + 1:
+            raise Refused("file", f"Give a file of at most {MOST_FILE_ROWS:,} rates.")
+        if len(cells) <= max(where):
+            raise Refused("file", f"Line {number} lacks a cell: give at and rate.")
+        at, rate = (cells[n].strip() for n in where)
+        yield _instant(at, number), _decimal(rate, number)
+
+
+def _instant(text: str, number: int) -> datetime:
+    try:
+        at = datetime.fromisoformat(text)
+        if at.tzinfo is not None and not at.microsecond:
+            return at.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise Refused(
+        "file",
+        f"Line {number}: give an instant with a zone and whole seconds, such as "
+        f"2026-10-01T00:00:00Z, not {text[:40]!r}.",
+    )
+
+
+def _decimal(text: str, number: int) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        raise Refused("file", f"Line {number}: give a rate a second, not {text[:40]!r}.") from None
+
+
+# --- One list -----------------------------------------------------------------------------------
+
+
+def _service(job: Job) -> Service:
+    if not job.is_realtime:
+        raise Refused("job", f"Job {job.pk} is no real-time service: it has no traffic.")
+    if job.has_ended:
+        raise Refused("job", f"Job {job.pk} has ended: it takes no more traffic.")
+    return job.service
+
+
+def _step(service: Service, asked: int | None) -> int:
+    """Return the minutes of a step: the service's own, once it has some."""
+    known = service.traffic_step_minutes
+    if asked is not None and asked not in STEPS:
+        choices = ", ".join(map(str, STEPS[:-1]))
+        raise Refused("step_minutes", f"Give step_minutes as {choices} or {STEPS[-1]}.")
+    if known is not None and asked not in (None, known):
+        raise Refused(
+            "step_minutes",
+            f"This service's traffic comes in steps of {known} min: give it in those.",
+        )
+    return known or asked or USUAL_STEP
+
+
+def _settle_step(service: Service, step: int) -> None:
+    """Of two first lists at once, one says what the step is; the other must say the same."""
+    unset = Service.objects.filter(pk=service.pk, traffic_step_minutes=None)
+    unset.update(traffic_step_minutes=step)
+    service.refresh_from_db(fields=["traffic_step_minutes"])
+    _step(service, step)
+
+
+def _checked(rows: Sequence[Row], step: int, now: datetime) -> dict[datetime, int]:
+    """Return millionths a second by instant; refuse the first row that can't be."""
+    if not rows:
+        raise Refused("traffic", "Give one rate at least: {at, rate}.")
+    found: dict[datetime, int] = {}
+    for at, rate in rows:
+        check_instant(at, "traffic")
+        micro = _micro(rate, at)
+        begins = at.astimezone(UTC)
+        _check_place(begins, step, now)
+        if found.setdefault(begins, micro) != micro:
+            raise Refused("traffic", f"{_said(begins)} is there twice, with two rates: give one.")
+    return found
+
+
+def _check_place(at: datetime, step: int, now: datetime) -> None:
+    if at.second or at.minute % step:
+        raise Refused(
+            "traffic",
+            f"{_said(at)} begins no step of {step} min: steps are counted from the hour.",
+        )
+    if at + timedelta(minutes=step) > now + LATE:
+        raise Refused(
+            "traffic", f"The step from {_said(at)} on has not ended yet: send it when it has."
+        )
+
+
+def _micro(rate: Decimal, at: datetime) -> int:
+    if not math.isfinite(rate) or not 0 <= rate <= HIGHEST_RATE:
+        raise Refused(
+            "traffic", f"Give a rate of 0 to {HIGHEST_RATE:,} a second for {_said(at)}, not {rate}."
+        )
+    return int((rate * MICRO).to_integral_value())
+
+
+def _said(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _write(service: Service, rates: dict[datetime, int]) -> tuple[int, int]:
+    """Write what is new or differs, in the order of time, so that no two lists wait crosswise."""
+    if not rates:
+        return 0, 0
+    rows = TrafficBucket.objects.filter(
+        service=service, at__gte=min(rates), at__lte=max(rates)
+    ).values_list("at", "rate_micro")
+    known = dict(rows)
+    wanted = [(at, rates[at]) for at in sorted(rates) if known.get(at) != rates[at]]
+    TrafficBucket.objects.bulk_create(
+        [TrafficBucket(service=service, at=at, rate_micro=micro) for at, micro in wanted],
+        batch_size=2000,
+        update_conflicts=True,
+        unique_fields=["service", "at"],
+        update_fields=["rate_micro"],
+    )
+    changed = sum(at in known for at, _ in wanted)
+    return len(wanted) - changed, changed
