@@ -18,6 +18,7 @@ from budgets.models import Budget
 from clusters.connectors import connector_for
 from clusters.models import Node, Pool
 from forecasting import services as forecasting
+from forecasting import works
 from ledger import services as ledger
 from workloads import services as workloads
 from workloads.models import Job, Service
@@ -114,6 +115,8 @@ def _digest(budget: Budget, spec: JobSpec) -> str:
     asked = asdict(replace(spec, idempotency_key=None)) | {"budget": budget.pk}
     if not spec.session:
         del asked["session"]  # what was asked before there were sessions is still the same
+    if not spec.work:
+        del asked["work"]
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 
@@ -135,6 +138,7 @@ def _refuse_what_cannot_be(budget: Budget, spec: JobSpec, now: datetime) -> None
         )
     except SpecError as error:
         raise AdmissionError(error.problems) from error
+    _refuse_what_is_no_work(spec)
     _refuse_what_is_no_project(budget)
     pools = _pools(spec)
     _refuse_what_never_fits(spec, pools, now)
@@ -146,6 +150,18 @@ def _refuse_what_cannot_be(budget: Budget, spec: JobSpec, now: datetime) -> None
         raise AdmissionError(
             {"dependencies": f"There is no job {min(missing)}: leave it out of the dependencies."}
         )
+
+
+def _refuse_what_is_no_work(spec: JobSpec) -> None:
+    if (problem := problem_with_work(spec)) is not None:
+        raise AdmissionError({"work": problem})
+
+
+def problem_with_work(spec: JobSpec) -> str | None:
+    """Return what is wrong with what a job is said to compute, in one sentence."""
+    if not spec.work:
+        return None
+    return works.problem_with(kind=spec.kind, work=spec.work, gpus=spec.gpus)
 
 
 def _refuse_what_is_no_project(budget: Budget) -> None:
@@ -205,6 +221,7 @@ def _create(budget: Budget, user: User, spec: JobSpec, digest: str, now: datetim
         when_unfunded=spec.when_unfunded,
         command=spec.command,
         spec=spec.spec,
+        work=spec.work or None,
         request_digest=digest,
         idempotency_key=spec.idempotency_key,
         state_since=now,
@@ -250,13 +267,22 @@ def estimate_of(budget: Budget, spec: JobSpec, now: datetime) -> forecasting.Est
         gpus=spec.peak_gpus(),
         declared_s=spec.time_limit_s if spec.session else spec.expected_duration_s,
         name=spec.name,
+        work=spec.work,
+        gpu_types=gpu_types(spec) if spec.work else (),
         now=now,
     )
     box = spec.time_limit_s
     if not spec.session or box is None:
         return estimate
     reasons = ("A session has its whole time box.",)
-    return replace(estimate, p10_s=box, p50_s=box, p90_s=box, method="declared", reasons=reasons)
+    whole = replace(estimate, p10_s=box, p50_s=box, p90_s=box, beside=None)
+    return replace(whole, method="declared", reasons=reasons)
+
+
+def gpu_types(spec: JobSpec) -> list[str]:
+    """The types of GPU that a job may run on, as its acceptable pools name them."""
+    pools = Pool.objects.filter(slug__in=spec.pools) if spec.pools else Pool.objects.all()
+    return list(pools.values_list("gpu_type", flat=True))
 
 
 def minimum_runtime(spec: JobSpec, p50_s: int) -> int:

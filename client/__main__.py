@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from client import tables
@@ -80,6 +81,7 @@ def _submit(client: Client, asked: argparse.Namespace) -> Any:
         "dependencies": asked.after,
         "profile": asked.profile,
         "swap_cap": asked.swap_cap,
+        "work": asked.work,
         "command": shlex.join(asked.run),
     }
     given = {name: value for name, value in job.items() if value not in (None, [], "")}
@@ -226,6 +228,7 @@ def _add_submit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--after", type=int, action="append", help="id of a job to wait for")
     parser.add_argument("--profile", type=_integers, help="real time: GPUs per hour, 24 or 168")
     parser.add_argument("--swap-cap", type=int, help="real time: most GPUs to gain or lose a step")
+    parser.add_argument("--work", type=_object, help="what it computes, as JSON, or @FILE with it")
     parser.add_argument("--key", help="idempotency key: sent again, it answers the same job")
 
 
@@ -304,6 +307,17 @@ def _amount(text: str) -> Decimal:
 
 def _integers(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
+
+
+def _object(text: str) -> dict[str, Any]:
+    """Return a JSON object, given as it is or as @FILE."""
+    try:
+        found = json.loads(Path(text[1:]).read_text("utf-8") if text.startswith("@") else text)
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"{text!r} can't be read as JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is no JSON object")
+    return found
 
 
 def _more(text: str) -> int:

@@ -1,13 +1,16 @@
 """Estimates of how long jobs take: asked at submission, recorded, and scored when they end."""
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from django.db.models import QuerySet
 
 from budgets.models import Budget
+from forecasting import works
+from forecasting.core import scoring
 from forecasting.core.quantiles import VERSION, Range, from_declared, from_history
 from forecasting.models import Forecast
 from workloads.models import Job
@@ -32,7 +35,10 @@ class Estimate:
     """The whole duration of a job as a range, in seconds, and how it came about.
 
     `method`: "declared" (nothing else known), "declared_history" (corrected by how declarations of
-    like jobs came true), "history" (of like jobs) or "default" (of the kind).
+    like jobs came true), "physics" and "physics+history" (by what it computes), "history" (of like
+    jobs) or "default" (of the kind). `variant` is that of what it computes; `fits` whether that
+    fits in memory, None where it isn't known. `beside` is the estimate by what it computes where a
+    declared duration is planned with.
     """
 
     p10_s: int
@@ -41,6 +47,9 @@ class Estimate:
     method: str
     version: str
     reasons: tuple[str, ...]
+    variant: str = ""
+    fits: bool | None = None
+    beside: "Estimate | None" = None
 
 
 @dataclass(frozen=True)
@@ -59,16 +68,68 @@ def estimate(
     gpus: int,
     declared_s: int | None = None,
     name: str = "",
+    work: Mapping[str, Any] | None = None,
+    gpu_types: Iterable[str] = (),
     now: datetime,
 ) -> Estimate:
-    """Estimate how long a job will take, before it runs. At most three queries.
+    """Estimate how long a job will take, before it runs. At most five queries.
+
+    What counts is the first of these that there is: a declared duration, what the job computes
+    (`work`, on the `gpu_types` of its pools), what like jobs took. `reasons` say which, and why
+    `work` gives no estimate where it doesn't.
+    """
+    if kind == Kind.REALTIME:
+        return _answer(DEFAULTS[kind], "default", "A service runs until it is stopped.")
+    by_work: Estimate | None = None
+    why: tuple[str, ...] = ()
+    if work:
+        asked: dict[str, Any] = {"kind": kind, "work": work, "gpus": gpus, "project": budget.path}
+        try:
+            by_work = by_physics(works.physical(gpu_types=gpu_types, **asked))
+        except works.CannotEstimate as error:
+            why = (f"What it computes gives no estimate: {error}",)
+    if by_work is not None and declared_s is None:
+        return replace(by_work, reasons=("By what it computes.", *by_work.reasons))
+    found = _by_likeness(budget, kind, gpus, declared_s, name, now)
+    if by_work is None or declared_s is None:
+        return replace(found, reasons=(*found.reasons, *why))
+    reasons = (*found.reasons, _compared(by_work, declared_s))
+    return replace(
+        found, reasons=reasons, variant=by_work.variant, fits=by_work.fits, beside=by_work
+    )
+
+
+def by_physics(found: works.Physical) -> Estimate:
+    """An estimate by what a job computes, as it is kept."""
+    return Estimate(
+        p10_s=found.p10_s,
+        p50_s=found.p50_s,
+        p90_s=found.p90_s,
+        method=found.method,
+        version=found.version,
+        reasons=found.reasons,
+        variant=found.variant,
+        fits=found.fits,
+    )
+
+
+def _compared(found: Estimate, declared_s: int) -> str:
+    percent = (200 * found.p50_s + declared_s) // (2 * declared_s)
+    return (
+        f"By what it computes: {found.p10_s} to {found.p90_s} s, likely {found.p50_s} s, "
+        f"{percent} % of what is declared; the declared duration is planned with."
+    )
+
+
+def _by_likeness(
+    budget: Budget, kind: str, gpus: int, declared_s: int | None, name: str, now: datetime
+) -> Estimate:
+    """By what is declared and what like jobs took. At most three queries.
 
     The history is that of the first of these with three jobs that ran to their end before `now`:
     the same name (but for its number), the same GPUs and kind in this budget; the same GPUs and
     kind in this budget; the same GPUs and kind; the same kind.
     """
-    if kind == Kind.REALTIME:
-        return _answer(DEFAULTS[kind], "default", "A service runs until it is stopped.")
     for where, past in _histories(budget, kind, gpus, name, now):
         ratios = _ratios(past)
         if declared_s is not None and len(ratios) >= ENOUGH:
@@ -85,12 +146,21 @@ def estimate(
 
 
 def record(*, job: Job, estimate: Estimate, now: datetime) -> Forecast:
-    """Keep an estimate, so that it can be scored."""
+    """Keep an estimate and the one beside it, so that both can be scored; return the former."""
+    kept = _kept(job, estimate, now, planned=True)
+    if estimate.beside is not None:
+        _kept(job, estimate.beside, now, planned=False)
+    return kept
+
+
+def _kept(job: Job, estimate: Estimate, now: datetime, *, planned: bool) -> Forecast:
     return Forecast.objects.create(
         job=job,
         made_at=now,
+        planned=planned,
         method=estimate.method,
         version=estimate.version,
+        variant=estimate.variant,
         reasons=list(estimate.reasons),
         p10_s=estimate.p10_s,
         p50_s=estimate.p50_s,
@@ -102,12 +172,22 @@ def score(*, job: Job, actual_s: int, now: datetime) -> int:
     """Write what a job took (seconds of all its runs that counted) beside its estimates.
 
     Returns how many it scored; a second score changes nothing, and an estimate made after `now`
-    is left alone.
+    is left alone. Of a job that took no whole second only that is written.
     """
     if actual_s < 0:
         raise ValueError(f"A job can't have taken {actual_s} s.")
     unscored = Forecast.objects.filter(job=job, actual_s__isnull=True, made_at__lte=now)
-    return unscored.update(actual_s=actual_s)
+    return sum(
+        unscored.filter(pk=row.pk).update(**_scored(row, actual_s), scored_at=now)
+        for row in unscored
+    )
+
+
+def _scored(row: Forecast, actual_s: int) -> dict[str, Any]:
+    known: dict[str, Any] = {"actual_s": actual_s}
+    if actual_s:
+        known |= asdict(scoring.score(row.p10_s, row.p50_s, row.p90_s, actual_s))
+    return known
 
 
 def _answer(found: Range, method: str, *reasons: str) -> Estimate:
@@ -132,7 +212,9 @@ def _ended(kind: str, now: datetime) -> QuerySet[Job]:
     """Jobs that ran to their end. One at its time limit took that long at least; failed and
     cancelled ones say nothing of how long the work takes."""
     ran = (Job.State.COMPLETED, Job.State.TIMED_OUT)
-    scored = Job.objects.filter(kind=kind, state__in=ran, forecasts__actual_s__gt=0)
+    scored = Job.objects.filter(
+        kind=kind, state__in=ran, forecasts__actual_s__gt=0, forecasts__planned=True
+    )
     return scored.filter(ended_at__lte=now).order_by("-pk")
 
 

@@ -18,6 +18,9 @@ from rest_framework import serializers
 from budgets.models import Budget
 from clusters.models import Pool
 from config.fields import Json
+from forecasting import works
+from forecasting.core.hardware import PRECISIONS
+from forecasting.core.training import VARIANTS
 from workloads import durations
 from workloads.models import Job
 from workloads.specs import MAX_SECONDS, JobSpec, SpecError, validate
@@ -123,6 +126,31 @@ class JobForm(forms.Form):
     urgency = forms.ChoiceField(
         label=gettext_lazy("Urgency"), choices=Job.Urgency.choices, initial=Job.Urgency.NORMAL
     )
+    work_parameters = forms.CharField(
+        label=gettext_lazy("Parameters of the model"), required=False, max_length=40
+    )
+    work_tokens = forms.CharField(
+        label=gettext_lazy("Tokens to train on"), required=False, max_length=40
+    )
+    work_sequence_length = forms.CharField(
+        label=gettext_lazy("Sequence length, tokens"), required=False, max_length=40
+    )
+    work_variant = forms.ChoiceField(
+        label=gettext_lazy("Technique"),
+        required=False,
+        choices=[("", "full-sft"), *((v, v) for v in VARIANTS if v != "full-sft")],
+    )
+    work_precision = forms.ChoiceField(
+        label=gettext_lazy("Precision"),
+        required=False,
+        choices=[("", "bf16"), *((p, p) for p in PRECISIONS if p != "bf16")],
+    )
+    work = JsonField(
+        label=gettext_lazy("More features, as JSON"),
+        required=False,
+        max_length=10_000,
+        widget=forms.Textarea(attrs={"rows": 2, "spellcheck": "false"}),
+    )
     dependencies = NumbersField(label=gettext_lazy("Waits for jobs"))
     profile = NumbersField(
         label=gettext_lazy("Demand profile, GPUs per step"),
@@ -177,6 +205,7 @@ class JobForm(forms.Form):
         """What was typed, as far as it is right; what doesn't belong to the kind is left out."""
         given = dict(self.cleaned_data)
         given.pop("budget", None)
+        given["work"] = self._work(given)
         realtime = given.get("kind") == Job.Kind.REALTIME
         apart = BATCH_ONLY if realtime else REALTIME_ONLY
         kept = {name: value for name, value in given.items() if name not in apart}
@@ -189,6 +218,38 @@ class JobForm(forms.Form):
                 kept[name] = default
         return JobSpec(**{"name": "", "kind": "", **kept})
 
+    def _work(self, given: dict[str, Any]) -> dict[str, Any] | None:
+        """What it computes: the fields, and the JSON beside them; takes the former out."""
+        names = [name for name in self.fields if name.startswith(WORK)]
+        typed = {name.removeprefix(WORK): given.pop(name, "") for name in names}
+        if given.get("kind") != Job.Kind.TRAINING:
+            typed = {}
+        more = given.get("work") or {}
+        return {name: value for name, value in typed.items() if value} | more or None
+
+    def _check_work(self) -> None:
+        """Say what is wrong with it at the field it is about."""
+        spec = self.job_spec()
+        if not spec.work or self.errors.keys() & {"kind", "work"}:
+            return
+        twice = [
+            name
+            for name in self.cleaned_data.get("work") or {}
+            if self.cleaned_data.get(WORK + name)
+        ]
+        if twice:
+            sentence = _("%(name)s is given in its own field too: leave one of them out.")
+            self.take({"work": sentence % {"name": twice[0]}})
+        elif problem := works.problem_with(kind=spec.kind, work=spec.work, gpus=spec.gpus):
+            field = WORK + problem.split(maxsplit=1)[0]
+            self.take({field if self.cleaned_data.get(field) else "work": problem})
+
+    @property
+    def work_problem(self) -> str:
+        """The sentence that refuses what it is said to compute, or nothing."""
+        about = (name for name in self.errors if name == "work" or name.startswith(WORK))
+        return next((str(self.errors[name][0]) for name in about), "")
+
     def clean(self) -> dict[str, Any]:
         """Refuse at once what no cluster could take, beside what could not be read."""
         try:
@@ -199,6 +260,7 @@ class JobForm(forms.Form):
             )
         except SpecError as error:
             self.take({k: v for k, v in error.problems.items() if k not in self.errors})
+        self._check_work()
         return self.cleaned_data
 
     def take(self, problems: dict[str, str]) -> None:
@@ -232,7 +294,9 @@ class ExtendForm(forms.Form):
 
 
 LEAST_MORE_S = 60
+WORK = "work_"  # before the name of a feature that has its own field
 BATCH_ONLY = {
-    *("gpus", "minimum_runtime_s", "expected_duration_s", "time_limit_s", "resumable", "session")
+    *("gpus", "minimum_runtime_s", "expected_duration_s", "time_limit_s", "resumable", "session"),
+    "work",
 }
 REALTIME_ONLY = {"profile", "step_minutes", "time_zone", "swap_cap"}

@@ -65,6 +65,8 @@ class Job(models.Model):
     when_unfunded = models.CharField(max_length=4, choices=WhenUnfunded, default=WhenUnfunded.WAIT)
     command = models.TextField(blank=True)
     spec = models.JSONField(default=dict, blank=True)
+    # What it computes, as it was described: features that its forecast is made of.
+    work = models.JSONField(null=True, blank=True)
     dependencies = models.ManyToManyField(
         "self", symmetrical=False, blank=True, related_name="dependents"
     )

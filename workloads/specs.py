@@ -49,6 +49,7 @@ class JobSpec:
     step_minutes: int = 60
     time_zone: str = "UTC"
     swap_cap: int | None = None
+    work: dict[str, Any] | None = None  # what it computes: features that a forecast is made of
     session: bool = False  # somebody works in it: its time limit is a box, protected throughout
 
     @property

@@ -59,7 +59,9 @@ def new(request: HttpRequest) -> HttpResponse:
 @login_required
 def quote(request: HttpRequest) -> HttpResponse:
     """What the job in the form would cost, asked while it is filled in."""
-    return render(request, "workloads/_quote.html", {"quote": _quote(_form(request))})
+    form = _form(request)
+    context = {"quote": _quote(form), "form": form}
+    return render(request, "workloads/_quote.html", context)
 
 
 @require_safe
@@ -152,6 +154,7 @@ def _quote(form: JobForm) -> submitting.Quote | None:
         return None
     form.is_valid()
     budget = form.chosen
-    if budget is None or form.errors.keys() & {"gpus", "profile", "kind", "pools"}:
+    wrong = form.errors.keys() & {"gpus", "profile", "kind", "pools"}
+    if budget is None or wrong or form.work_problem:
         return None
     return submitting.quote(budget=budget, spec=form.job_spec(), now=now())

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forecasting.core import correction, estimate
+from forecasting.core import correction, estimate, scoring
 from forecasting.core.correction import Errors
 from forecasting.core.describing import NAMES
 from forecasting.core.hardware import GPUS
@@ -126,3 +126,14 @@ def test_the_words_about_the_models_hold():
     ]
     plain = re.sub(r"\s+", " ", PAGE)
     assert [words for words in told if words not in plain] == []
+
+
+def test_the_scores_of_a_range():
+    for took, low, middle, high, error, inside in table("took (s)"):
+        found = scoring.score(3600, 7200, 10800, int(took))
+        losses = (found.loss_p10_ds, found.loss_p50_ds, found.loss_p90_ds)
+        assert [low, middle, high] == [f"{loss / 10:.1f}" for loss in losses]
+        assert (error, inside) == (
+            f"{found.error_per_mille / 10:.1f} %",
+            "yes" if found.inside else "no",
+        )

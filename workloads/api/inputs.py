@@ -31,6 +31,9 @@ class JobIn(Strict):
     when_unfunded = Text(required=False, help_text="wait or run")
     command = Text(required=False, allow_blank=True)
     spec = Json(required=False)
+    work = Json(
+        required=False, allow_null=True, help_text="What it computes: features of docs/forecasting"
+    )
     dependencies = serializers.ListField(
         child=Integer(min_value=1, max_value=LARGEST_ID), required=False, help_text="Ids of jobs"
     )

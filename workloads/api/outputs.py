@@ -172,10 +172,19 @@ class EventOut(serializers.ModelSerializer[JobEvent]):
 
 class ForecastOut(serializers.ModelSerializer[Forecast]):
     made_at = Instant()
+    planned = serializers.BooleanField(help_text="Planned with; else made beside, to be compared")
+    variant = serializers.CharField(help_text="Of what it computes, where that was given")
+    error_per_mille = serializers.IntegerField(
+        allow_null=True, help_text="|p50 − actual| per mille of the actual, once it is known"
+    )
+    inside = serializers.BooleanField(allow_null=True, help_text="p10 ≤ actual ≤ p90")
 
     class Meta:
         model = Forecast
-        fields = ("made_at", "method", "version", "reasons", "p10_s", "p50_s", "p90_s", "actual_s")
+        fields = (
+            *("made_at", "planned", "method", "version", "variant", "reasons"),
+            *("p10_s", "p50_s", "p90_s", "actual_s", "error_per_mille", "inside"),
+        )
 
 
 class ServiceOut(serializers.ModelSerializer[Service]):
@@ -260,8 +269,17 @@ class JobDetailOut(JobOut):
     class Meta(JobOut.Meta):
         fields = (  # type: ignore[assignment]
             *JobOut.Meta.fields,
-            *("command", "spec", "dependencies", "idempotency_key", "progress_s", "service"),
-            *("runs", "charges", "outlook", "forecasts", "events", "time_box", "extensions"),
+            *("command", "spec", "work", "dependencies", "idempotency_key", "progress_s"),
+            *(
+                "service",
+                "runs",
+                "charges",
+                "outlook",
+                "forecasts",
+                "events",
+                "time_box",
+                "extensions",
+            ),
         )
 
     def get_dependencies(self, job: Job) -> list[int]:
