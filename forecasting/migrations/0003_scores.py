@@ -22,8 +22,8 @@ def score_what_is_known(apps, schema_editor):
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('forecasting', '0001_initial'),
-        ('workloads', '0006_job_work'),
+        ('forecasting', '0002_traffic'),
+        ('workloads', '0007_job_work'),
     ]
 
     operations = [

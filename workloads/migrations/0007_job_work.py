@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('workloads', '0005_extensions_stay'),
+        ('workloads', '0006_traffic'),
     ]
 
     operations = [
