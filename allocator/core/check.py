@@ -60,11 +60,11 @@ def objective(problem: Problem, plan: Plan) -> float:
     """Σ priority·decay^t over batch GPU-timesteps − λ·Σ priority·shortfall."""
     worth = [problem.time_decay**t for t in range(problem.horizon)]
     terms, spans = [], dict[tuple[int, int], float]()
-    for a in plan.assignments:
-        key = (a.start, a.end)
-        if key not in spans:
-            spans[key] = math.fsum(worth[a.start : a.end])
-        terms.append(_asked(problem, a.job).priority * a.gpus * spans[key])
+    value = {job.name: job.priority for job in problem.batch}
+    for name, _, gpus, start, end in plan.assignments:
+        if (start, end) not in spans:
+            spans[start, end] = math.fsum(worth[start:end])
+        terms.append(value[name.removesuffix(REST)] * gpus * spans[start, end])
     for service in problem.realtime:
         sets = plan.realtime.get(service.name, ((),) * problem.horizon)
         missing = sum(service.demand) - sum(map(len, sets))

@@ -6,6 +6,8 @@ that says what to relax, so that every solver may take legality of the present f
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from .problem import FULL_SHARE, MAX_AMOUNT, MAX_GPUS, BatchJob, Job, Problem, RealtimeJob
 from .validate import ProblemError, no_duplicates
 
@@ -23,7 +25,8 @@ def crosscheck(problem: Problem) -> None:
     _drains(problem)
     _references(problem)
     _sizes(problem)
-    _present(problem)
+    if not _runs_can_stay(problem):
+        _present(problem)
 
 
 def drained_words(problem: Problem) -> list[int]:
@@ -95,6 +98,9 @@ def _references(problem: Problem) -> None:
     pools = {node.pool for node in problem.nodes}
     inner = {budget.parent for budget in problem.budgets}
     leaves = {budget.path for budget in problem.budgets} - inner
+    wanted = {pool for names in {job.pools for job in problem.jobs} for pool in names}
+    if wanted <= pools and (not leaves or {job.budget for job in problem.jobs} <= leaves):
+        return
     for job in problem.jobs:
         for pool in job.pools:
             if pool not in pools:
@@ -105,14 +111,13 @@ def _references(problem: Problem) -> None:
 
 
 def _sizes(problem: Problem) -> None:
-    for job in problem.jobs:
-        if isinstance(job, BatchJob):
-            if job.gpus > problem.gpus:
-                raise ProblemError(
-                    f"job {job.name!r}: gpus must be at most the fleet's {problem.gpus}, "
-                    f"not {job.gpus}."
-                )
-            continue
+    if max((job.gpus for job in problem.batch), default=0) > problem.gpus:
+        large = next(job for job in problem.batch if job.gpus > problem.gpus)
+        raise ProblemError(
+            f"job {large.name!r}: gpus must be at most the fleet's {problem.gpus}, "
+            f"not {large.gpus}."
+        )
+    for job in problem.realtime:
         if len(job.demand) != problem.horizon:
             raise ProblemError(
                 f"job {job.name!r}: demand must have {problem.horizon} entries, "
@@ -123,6 +128,32 @@ def _sizes(problem: Problem) -> None:
                 f"job {job.name!r}: demand must be at most the fleet's {problem.gpus} GPUs, "
                 f"not {max(job.demand)}."
             )
+
+
+def _runs_can_stay(problem: Problem) -> bool:
+    """Whether `_present` would have nothing to say: all runs at once, where no service holds GPUs.
+
+    A legal block lies in one pool, so its first GPU says which.
+    """
+    from .bits import spans  # it reads layouts, and they read this module
+
+    if not problem.overrun or any(job.held is not None for job in problem.realtime):
+        return False
+    present, layout = problem.present, problem.layout
+    held, fleet = present.held, layout.fleet
+    if not present.jobs:
+        return True
+    if (held.first + held.gpus > layout.gpus).any():
+        return False
+    pools = [layout.pools_index[job.pools] for job in present.jobs]
+    gpu, run = held.each_gpu()
+    kept = spans(np.zeros_like(held.protected), held.protected)[run]
+    return not (
+        fleet.wall[np.searchsorted(fleet.sizes, held.gpus), held.first].any()
+        or fleet.outside[pools, held.first].any()
+        or np.bincount(gpu).max() > 1
+        or (layout.drained[gpu] & kept).any()
+    )
 
 
 def _present(problem: Problem) -> None:

@@ -1,5 +1,6 @@
 """What runs as arrays: a row for each run of a batch-like job, in the file's order."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -48,32 +49,33 @@ class Present:
 def look(problem: "Problem") -> Present:
     """Read the runs of a problem."""
     leaf_of, horizon = problem.planted.leaf_of, problem.horizon
-    jobs, rows, value = [], [], []
-    for place, job in enumerate(problem.jobs):
-        if not isinstance(job, BatchJob) or (run := job.running) is None:
-            continue
-        jobs.append(job)
-        value.append(job.priority)
-        whole = run.first_gpu, job.gpus, run.remaining, run.protected
-        rows.append((*whole, leaf_of[job.budget], place, job.funded))
-    columns = np.array(rows, np.int64).reshape(-1, 7).T.copy()
-    first, gpus, remaining, protected, leaf, order, funded = columns
-    protected = np.minimum(protected, horizon)
+    rows = [
+        (place, job, job.running)
+        for place, job in enumerate(problem.jobs)
+        if isinstance(job, BatchJob) and job.running is not None
+    ]
+    jobs = tuple(job for _, job, _ in rows)
+    protected = np.minimum(_rows(run.protected for _, _, run in rows), horizon)
+    remaining = _rows(run.remaining for _, _, run in rows)
     held = Held(
-        first=first,
-        gpus=gpus,
+        first=_rows(run.first_gpu for _, _, run in rows),
+        gpus=_rows(job.gpus for job in jobs),
         remaining=remaining,
         protected=protected,
         until=np.minimum(remaining, horizon),
-        leaf=leaf,
-        order=order,
-        funded=funded.astype(np.bool_),
-        value=np.array(value, np.float64),
+        leaf=_rows(leaf_of[job.budget] for job in jobs),
+        order=_rows(place for place, _, _ in rows),
+        funded=np.array([job.funded for job in jobs], np.bool_),
+        value=np.array([job.priority for job in jobs], np.float64),
     )
     if problem.drains:
         drained = _first_drained(held, problem.layout.drained)
         held = held._replace(until=np.maximum(protected, np.minimum(held.until, drained)))
-    return Present(tuple(jobs), held)
+    return Present(jobs, held)
+
+
+def _rows(values: Iterable[int]) -> Rows:
+    return np.array(list(values), np.int64)
 
 
 def _first_drained(held: Held, drained: Words) -> Rows:

@@ -137,6 +137,16 @@ class BatchJob:
         if self.running is not None and not isinstance(self.running, Running):
             raise ProblemError(f"{what}: running must hold first_gpu, remaining and protected.")
 
+    def later(self, *, duration: int, minimum: int | None, running: Running | None) -> "BatchJob":
+        """The same job at another instant; what stays was checked when it was made."""
+        what = f"job {self.name!r}"
+        whole(duration, f"{what}: duration", 1, MAX_TIME)
+        if minimum is not None:
+            whole(minimum, f"{what}: minimum", 1, duration)
+        found = object.__new__(BatchJob)
+        found.__dict__.update(self.__dict__, duration=duration, minimum=minimum, running=running)
+        return found
+
     @property
     def interruptible(self) -> bool:
         """Whether it runs and may be stopped before it is done."""

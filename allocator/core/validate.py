@@ -71,6 +71,8 @@ def wholes(value: object, what: str, low: int, high: int | None = None) -> tuple
 
 def no_duplicates(names: list[str], what: str) -> None:
     """Every name once; the message shows the first that comes twice."""
+    if len(set(names)) == len(names):
+        return
     seen: set[str] = set()
     for name in names:
         if name in seen:

@@ -2,13 +2,15 @@
 
 import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from allocator.core.problem import Drain, Node, Problem, ProblemError
+from allocator.core import crosscheck
+from allocator.core.problem import BatchJob, Drain, Node, Problem, ProblemError
 from allocator.core.scenario import parse_problem
 from tests.core.problems import job, problem, random_problem, run, service
 
@@ -244,3 +246,53 @@ def test_problems_are_values() -> None:
     assert one.nodes == (Node("n0", 8),)
     with pytest.raises(AttributeError):
         one.horizon = 5  # type: ignore[misc]
+
+
+def test_runs_looked_at_at_once_are_judged_as_one_by_one() -> None:
+    """Runs shifted, in other pools, or drained: the quick look sees what the slow one says."""
+    judged = {True: 0, False: 0}
+    for seed in range(400):
+        rng = Random(seed)
+        made = _disturbed(rng, random_problem(rng))
+        if made is None:
+            continue
+        try:
+            crosscheck._present(made)
+            legal = True
+        except ProblemError:
+            legal = False
+        assert crosscheck._runs_can_stay(made) == legal, seed
+        judged[legal] += 1
+    assert min(judged.values()) > 40
+
+
+def _disturbed(rng: Random, made: Problem) -> Problem | None:
+    """The problem unchecked, with its runs somewhere else; None: it has none."""
+    if not any(job.running for job in made.batch):
+        return None
+    jobs = tuple(_moved(rng, job, made.gpus) for job in made.batch)
+    pools = {node.pool for node in made.nodes}
+    jobs = tuple(replace(job, pools=()) if not pools.issuperset(job.pools) else job for job in jobs)
+    drains = (Drain(made.nodes[0].name, 0, 1),) if rng.random() < 0.2 else made.drains
+    found = object.__new__(Problem)
+    given = {name: getattr(made, name) for name in made.__dataclass_fields__}
+    found.__dict__.update(given | {"jobs": jobs, "drains": drains, "overrun": True})
+    return found
+
+
+def _moved(rng: Random, job: BatchJob, gpus: int) -> BatchJob:
+    if job.running is None or rng.random() < 0.8:
+        return job
+    if rng.random() < 0.3:
+        return replace(job, pools=("a",))
+    first = max(0, job.running.first_gpu + rng.choice([-1, 1, 2, gpus]))
+    return replace(job, running=replace(job.running, first_gpu=first))
+
+
+def test_a_job_later_is_checked_in_what_time_changes() -> None:
+    known = job("a", 2, 5, minimum=2)
+    assert known.later(duration=4, minimum=1, running=None) == job("a", 2, 4, minimum=1)
+    with pytest.raises(ProblemError, match="'a': duration must be at least 1"):
+        known.later(duration=0, minimum=None, running=None)
+    with pytest.raises(ProblemError, match="'a': minimum must be at most 4"):
+        known.later(duration=4, minimum=5, running=None)

@@ -141,7 +141,9 @@ class FairShare:
                 weights[kind] = weight(factor=factor, urgency=urgency, funded=job.funded)
             seen = self._seen.get(job.number)
             if seen is None or not seen.holds(job, now):
-                seen = self._seen[job.number] = self._written(job, weights[kind], boundary)
+                before = None if seen is None or seen.funded != job.funded else seen
+                seen = self._written(job, weights[kind], boundary, before)
+                self._seen[job.number] = seen
             if weights[kind] not in seen.by_weight:
                 seen.by_weight[weights[kind]] = _reweighed(seen, weights[kind])
             found.append(seen.by_weight[weights[kind]])
@@ -166,8 +168,11 @@ class FairShare:
             for n, node in enumerate(self.setup.tree)
         )
 
-    def _written(self, job: SimJob, value: float, boundary: int) -> _Seen:
-        """The job as the cycle's snapshot would write it now, and how long that holds."""
+    def _written(self, job: SimJob, value: float, boundary: int, before: _Seen | None) -> _Seen:
+        """The job as the cycle's snapshot would write it now, and how long that holds.
+
+        ``before``: as it was written at an earlier instant, if its funding is the same.
+        """
         setup, now, run = self.setup, self.world.now, job.run
         step, into = setup.step_s, now % setup.step_s
         done = job.progress_s + (0 if run is None else now - run.since)
@@ -188,6 +193,11 @@ class FairShare:
                 until = min(until, run.protected_until - 1)
             if job.stopped_by:
                 until = min(until, self.world.unchanged_until(job))
+        can_return = minimum if job.row.resumable else None
+        if before is not None:
+            known = before.by_weight.get(value) or _reweighed(before, value)
+            batch = known.later(duration=duration, minimum=can_return, running=running)
+            return _Seen({value: batch}, run, job.funded, min(until, boundary - 1))
         batch = BatchJob(
             name=job.name,
             kind=Kind(job.row.kind),
@@ -197,7 +207,7 @@ class FairShare:
             budget=job.budget,
             funded=job.funded,
             running=running,
-            minimum=minimum if job.row.resumable else None,
+            minimum=can_return,
             debug=job.debug,
         )
         return _Seen({value: batch}, run, job.funded, min(until, boundary - 1))
