@@ -164,6 +164,40 @@ class Rollup(models.Model):
         return f"{self.get_size_display()} {self.since}: {self.kind} of budget {self.budget_id}"
 
 
+class WholeRollup(models.Model):
+    """The organisation's sum of a stretch of time, kept like a `Rollup`: all budgets together.
+
+    It has no budget, so wherever one stands in the tree, or moves to, changes nothing. None of a
+    period: few rows hold that already.
+    """
+
+    size = models.PositiveIntegerField(choices=Rollup.Size)
+    since = models.BigIntegerField()
+    period = models.ForeignKey(Period, on_delete=models.PROTECT, related_name="+")
+    kind = models.CharField(max_length=8, choices=Entry.Kind)
+    funded = models.BooleanField()
+    is_realtime = models.BooleanField()
+    amount_mgpus = models.BigIntegerField()
+    gpu_seconds = models.BigIntegerField()
+    parked_gpu_seconds = models.BigIntegerField()
+    parked_mgpus = models.BigIntegerField()
+
+    KEY = ("size", "since", "period", "kind", "funded", "is_realtime")
+    OF_KEY = ()
+
+    class Meta:
+        ordering = ("size", "since", "id")
+        constraints = (
+            models.UniqueConstraint(
+                fields=["size", "since", "period", "kind", "funded", "is_realtime"],
+                name="one_whole_rollup_each",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.get_size_display()} {self.since}: {self.kind} of all budgets"
+
+
 class JobRollup(models.Model):
     """What an attempt set aside and released in a period, kept like a `Rollup`: open holds."""
 

@@ -1,6 +1,7 @@
 """Sums against entries: every difference by name. Entries are right, whatever the sums say."""
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import merge
 from itertools import groupby
 from operator import itemgetter
@@ -14,9 +15,20 @@ from budgets.models import Budget, Period
 from ledger.instants import from_seconds, iso
 from ledger.kinds import HOLDS, SETTLES
 from ledger.lock import lock_ledger
-from ledger.models import Entry, JobRollup, JobSettled, Rollup
+from ledger.models import Entry, JobRollup, JobSettled, Rollup, WholeRollup
 from ledger.rankings import SIGNED
-from ledger.rollups import facts, pairs, sums_of, zones
+from ledger.rollups import (
+    BY_TIME_SIZES,
+    Sums,
+    WholeCell,
+    facts,
+    of_all_budgets,
+    pairs,
+    periods,
+    sums_of,
+    whole_cell,
+    zones,
+)
 from ledger.stretches import AMOUNTS
 
 NAMES = dict(zip(AMOUNTS, ("mGPU-s", "GPU-seconds", "parked", "mGPU-s parked"), strict=True))
@@ -24,6 +36,9 @@ NAMES = dict(zip(AMOUNTS, ("mGPU-s", "GPU-seconds", "parked", "mGPU-s parked"), 
 OF_JOB = ("job_id", "attempt", "kind")  # of one budget in one period
 CHUNK = 2000  # rows at a time
 Unequal = tuple[Any, tuple[int, ...], tuple[int, ...]]  # whose, what is said, what is right
+Missing = defaultdict[WholeCell, Sums]  # what sums of budgets have too little of their entries
+ALL, OF_ALL = "all budgets", WholeCell._fields
+NOTHING = (0, 0, 0, 0)
 
 
 class WrongSum(NamedTuple):
@@ -48,15 +63,17 @@ class WrongSum(NamedTuple):
 def wrong_sums() -> Iterator[WrongSum]:
     """Yield every sum that differs from its entries, budget by budget and period by period.
 
-    Entries are read one after another: what is kept is the sums by hour of one of them.
+    Entries are read one after another: what is kept is the sums by hour of one of them. Those of
+    all budgets come last, period by period and size by size.
 
     ``manage.py rebuild_rollups`` makes them right. Two sums of one budget, time and kind (busy and
     unfunded, say) are told apart by what they count.
     """
     paths = dict(Budget.objects.values_list("pk", "path"))
-    periods, every_zone = Period.objects.in_bulk(), zones()
+    by_id, every_zone = Period.objects.in_bulk(), zones()
+    missing: Missing = defaultdict(lambda: NOTHING)
     for period_id, budget_id in pairs():
-        path, period = paths[budget_id], periods[period_id]
+        path, period = paths[budget_id], by_id[period_id]
         mine = {"period_id": period_id, "budget_id": budget_id}
         with transaction.atomic():
             lock_ledger()  # so that nobody writes between the two
@@ -65,11 +82,38 @@ def wrong_sums() -> Iterator[WrongSum]:
             of_jobs, settled = list(_jobs_unequal(mine)), list(_settled_unequal(mine))
         for cell, *both in _unequal(said, right):
             size, since, _, _, *what = cell
+            less = [right - said for said, right in zip(*both, strict=True)]
+            missing[whole_cell(cell)] = _plus(missing[whole_cell(cell)], less)
             yield WrongSum(path, _when(size, since, period), _named(*what), *both)
         for (job_id, attempt, kind), *both in of_jobs:
             yield WrongSum(path, f"{period.name}, job {job_id}, attempt {attempt}", kind, *both)
         for job_id, *both in settled:
             yield WrongSum(path, f"{period.name}, job {job_id}", "settled", *both)
+    for period_id in periods():
+        for size in BY_TIME_SIZES:
+            for (_, since, _, *what), *both in _whole_unequal(period_id, size, missing):
+                yield WrongSum(ALL, _when(size, since, by_id[period_id]), _named(*what), *both)
+
+
+def _whole_unequal(period_id: int, size: int, missing: Missing) -> Iterator[Unequal]:
+    """Yield the organisation's sums of a size that differ, by time.
+
+    Right is what its budgets' come to, added up by the database, and what is missing in these.
+    """
+    of = {"period_id": period_id, "size": size}
+    with transaction.atomic():
+        lock_ledger()
+        said = _kept(WholeRollup.objects.filter(**of), WholeRollup.KEY, AMOUNTS)
+        right = {row[: len(OF_ALL)]: row[len(OF_ALL) :] for row in of_all_budgets(**of)}
+    for cell, amounts in missing.items():
+        if (cell.period_id, cell.size) == (period_id, size):
+            right[cell] = _plus(right.get(cell, NOTHING), amounts)
+    yield from _unequal(said, right)
+
+
+def _plus(amounts: Sums, more: Iterable[int]) -> Sums:
+    a, b, c, d = (one + other for one, other in zip(amounts, more, strict=True))
+    return a, b, c, d
 
 
 def _jobs_unequal(mine: Mapping[str, int]) -> Iterator[Unequal]:

@@ -7,22 +7,27 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from django.db import connection, models, transaction
+from django.db.models import QuerySet
 
 from budgets.models import Period
 from ledger.bulk import among, insert
 from ledger.instants import local_day, to_seconds
 from ledger.kinds import HOLDS, SETTLES
 from ledger.lock import lock_ledger
-from ledger.models import Entry, JobRollup, JobSettled, Rollup
+from ledger.models import Entry, JobRollup, JobSettled, Rollup, WholeRollup
+from ledger.stretches import AMOUNTS
+from ledger.totals import Total
 from workloads.models import Job
 
 Kind, Size = Entry.Kind, Rollup.Size
 BY_TIME = (Kind.CHARGE, Kind.REFUND, Kind.ADJUST)  # what is summed by time too
 STRETCHES = (Size.HOUR, Size.DAY, Size.WEEK)
+BY_TIME_SIZES = (*STRETCHES, Size.LOCAL_DAY)
 SUMS = (Rollup, JobRollup, JobSettled)
 Pair = tuple[int, int]  # ids of a period and a budget
 Zones = Mapping[int, tzinfo]  # of periods, by id
 NO_JOB = ("", None)
+NOBODY = 0  # in place of a budget's id
 
 
 class Fact(NamedTuple):
@@ -54,6 +59,17 @@ class Cell(NamedTuple):
     is_realtime: bool
 
 
+class WholeCell(NamedTuple):
+    """Whose sum it is: ``WholeRollup.KEY``."""
+
+    size: int
+    since: int
+    period_id: int
+    kind: str
+    funded: bool
+    is_realtime: bool
+
+
 class JobCell(NamedTuple):
     """Whose sum it is: ``JobRollup.KEY``."""
 
@@ -76,7 +92,7 @@ class SettledCell(NamedTuple):
 # Milli-GPU-seconds, GPU-seconds, parked GPU-seconds, milli-GPU-seconds of the parked ones.
 Sums = tuple[int, int, int, int]
 JobSums = tuple[int, int]  # milli-GPU-seconds, GPU-seconds
-Summed = type[Rollup] | type[JobRollup] | type[JobSettled]
+Summed = type[Rollup] | type[WholeRollup] | type[JobRollup] | type[JobSettled]
 
 
 def add(entries: Sequence[Entry]) -> None:
@@ -91,7 +107,10 @@ def add(entries: Sequence[Entry]) -> None:
     of_jobs = {pk: (kind, person_id) for pk, kind, person_id in rows}
     made = [_fact(entry, of_jobs) for entry in entries]
     timed = any(fact.kind in BY_TIME for fact in made)
-    upsert(Rollup, sums_of(made, zones() if timed else {}))
+    every_zone = zones() if timed else {}
+    sums = sums_of(made, every_zone)
+    upsert(Rollup, sums)
+    upsert(WholeRollup, whole_of(sums, every_zone))
     upsert(JobRollup, job_sums_of(made))
     upsert(JobSettled, settled_of(made))
 
@@ -158,6 +177,25 @@ def _cells(hour: Cell, zones: Zones) -> Iterator[Cell]:
         yield Cell(int(Size.LOCAL_DAY), day, *hour[2:])
 
 
+def whole_of(sums: Mapping[Cell, Sums], zones: Zones) -> dict[WholeCell, Sums]:
+    """Return the organisation's sums that the sums of budgets are part of. Pure."""
+    by_hour: dict[tuple[Any, ...], Sums] = {}
+    for cell, amounts in sums.items():
+        if cell[0] == Size.HOUR:
+            _count(by_hour, (*cell[:3], NOBODY, *cell[4:]), amounts)
+    found: dict[WholeCell, Sums] = {}
+    for hour, amounts in by_hour.items():
+        for cell in _cells(Cell(*hour), zones):
+            if cell.size != Size.PERIOD:
+                _count(found, whole_cell(cell), amounts)
+    return found
+
+
+def whole_cell(cell: Cell) -> WholeCell:
+    """Return whose sum a budget's is part of."""
+    return WholeCell(*cell[:3], *cell[4:])
+
+
 def job_sums_of(facts: Iterable[Fact]) -> dict[JobCell, JobSums]:
     """Return all the sums of what attempts set aside that some entries are part of. Pure."""
     found: dict[JobCell, JobSums] = {}
@@ -182,7 +220,10 @@ def settled_of(facts: Iterable[Fact]) -> dict[SettledCell, JobSums]:
 
 def upsert(
     model: Summed,
-    sums: Mapping[Cell, Sums] | Mapping[JobCell, JobSums] | Mapping[SettledCell, JobSums],
+    sums: Mapping[Cell, Sums]
+    | Mapping[WholeCell, Sums]
+    | Mapping[JobCell, JobSums]
+    | Mapping[SettledCell, JobSums],
 ) -> None:
     """Add sums to those there are. In order of their keys, so that two writers can't deadlock."""
     columns, then = _upsert(model)
@@ -218,7 +259,8 @@ def rebuild(*, on_progress: Callable[[int, int], None] | None = None) -> tuple[i
     """Write every sum anew; return how many entries were read and how many sums written.
 
     Budget by budget and period by period, each in a transaction under the lock of all writers:
-    nobody waits longer than for one of them, and what is read meanwhile is right.
+    nobody waits longer than for one of them, and what is read meanwhile is right. Then the
+    organisation's, size by size, from those of its budgets.
     """
     entries = rows = 0
     every = pairs()
@@ -227,6 +269,8 @@ def rebuild(*, on_progress: Callable[[int, int], None] | None = None) -> tuple[i
         entries, rows = entries + read, rows + written
         if on_progress:
             on_progress(number, len(every))
+    for period_id in periods():
+        rows += sum(rebuild_whole(period_id, size) for size in BY_TIME_SIZES)
     return entries, rows
 
 
@@ -242,6 +286,29 @@ def rebuild_one(period_id: int, budget_id: int) -> tuple[int, int]:
     upsert(JobRollup, job_sums)
     upsert(JobSettled, settled)
     return len(made), len(sums) + len(job_sums) + len(settled)
+
+
+def periods() -> list[int]:
+    """Return every period of which there are sums by time."""
+    rows = (model._default_manager.order_by() for model in (Rollup, WholeRollup))
+    return sorted({pk for one in rows for pk in one.values_list("period_id", flat=True).distinct()})
+
+
+@transaction.atomic
+def rebuild_whole(period_id: int, size: int) -> int:
+    """Write the organisation's sums of a size in a period anew; return how many there are."""
+    lock_ledger()
+    WholeRollup.objects.filter(period_id=period_id, size=size).delete()
+    made = {WholeCell(*row[:6]): row[6:] for row in of_all_budgets(period_id, size).iterator(5000)}
+    upsert(WholeRollup, made)
+    return len(made)
+
+
+def of_all_budgets(period_id: int, size: int) -> QuerySet[Rollup, tuple[Any, ...]]:
+    """Return the budgets' sums of a size in a period, added up: a key's values, then the sums."""
+    sums = Rollup.objects.filter(period_id=period_id, size=size).order_by()
+    cells = sums.values_list(*WholeCell._fields)
+    return cells.annotate(**{f"all_{name}": Total(name) for name in AMOUNTS})
 
 
 def facts(period_id: int, budget_id: int) -> Iterator[Fact]:

@@ -18,7 +18,7 @@ from clusters.reading import once
 from ledger.instants import from_seconds, local_day, to_seconds
 from ledger.kinds import GRANTED, HOLDS, SETTLES
 from ledger.membership import Membership
-from ledger.models import Entry, Rollup
+from ledger.models import Entry, Rollup, WholeRollup
 from ledger.running import closed_until
 from ledger.segments import IN_FORCE
 from ledger.stretches import (
@@ -231,7 +231,8 @@ def settled_by_time(
     found = cover(sorted({*borders, *tree.moves_between(low, high)}), days)
     rollups, entries = standing_below(tree, below.pk, (low, high))
     pieces: list[Settled] = []
-    for size, sums in found.by_size():
+    everybody = not rollups  # nothing is picked: that sum is kept
+    for size, sums in found.by_size(WholeRollup) if everybody else found.by_size(Rollup):
         rows = sums.filter(rollups).values_list("since")
         for since, *sums_of in _summed(rows) if parts else rows.annotate(total=_signed()):
             pieces.append(Settled(below.pk, since, since + size, Spent(*sums_of)))

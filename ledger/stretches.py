@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from functools import reduce
 from itertools import pairwise
 from operator import or_
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from django.db.models import Case, F, IntegerField, Q, QuerySet, Sum, Value, When
 from django.db.models.functions import Cast
@@ -17,7 +17,7 @@ from django.db.models.functions import Cast
 from budgets.models import Period
 from ledger.instants import from_seconds, to_seconds
 from ledger.membership import Membership
-from ledger.models import ClosedTimestep, Entry, Rollup
+from ledger.models import ClosedTimestep, Entry, Rollup, WholeRollup
 
 Kind, Size = Entry.Kind, Rollup.Size
 LARGEST_FIRST = (int(Size.WEEK), int(Size.DAY), int(Size.HOUR))
@@ -26,6 +26,7 @@ CORRECTIONS = (Kind.REFUND, Kind.ADJUST)
 FOREVER = 2**36 // Size.WEEK * Size.WEEK  # beyond any instant
 RANGES = 200  # in one query
 LONGEST_TIMESTEP = timedelta(hours=24)
+Timed = TypeVar("Timed", Rollup, WholeRollup)
 Span = tuple[int, int]  # [start, end) in seconds since 1970
 
 # What a charge's parked part cost: amount = GPU-seconds × rate, so the division is exact.
@@ -41,18 +42,19 @@ class Cover:
 
     def rollups(self) -> Iterator[QuerySet[Rollup]]:
         """Yield the sums of the whole stretches, size by size."""
-        for _, sums in self.by_size():
+        for _, sums in self.by_size(Rollup):
             yield sums
 
-    def by_size(self) -> Iterator[tuple[int, QuerySet[Rollup]]]:
+    def by_size(self, of: type[Timed]) -> Iterator[tuple[int, QuerySet[Timed]]]:
         """Yield the sums with their size: a query each, or a few for hundreds of spans.
 
-        All of one size, so that a database reads them in the order of its index.
+        All of one size, so that a database reads them in the order of its index. ``of`` each
+        budget, or all of them together.
         """
         for size, spans in self.whole.items():
             for batch in _batches(spans):
                 ranges = reduce(or_, (Q(since__gte=low, since__lt=high) for low, high in batch))
-                yield size, Rollup.objects.filter(ranges, size=size).order_by()
+                yield size, of._default_manager.filter(ranges, size=size).order_by()
 
     def entries(self) -> Iterator[QuerySet[Entry]]:
         """Yield what settles at the edges: charges that overlap them, corrections inside them."""

@@ -8,7 +8,7 @@ from django.db import connection, models
 
 from budgets.models import Budget
 from ledger.kept import CHANGES
-from ledger.models import Entry, JobRollup, JobSettled, Rollup
+from ledger.models import Entry, JobRollup, JobSettled, Rollup, WholeRollup
 from tests.factories import T0, make_period
 from tests.ledger_world import write_entry
 
@@ -26,7 +26,7 @@ def columns_of_indexes(model: type[models.Model]) -> Iterator[tuple[str, list[st
             yield name, one["columns"]
 
 
-@pytest.mark.parametrize("model", [Entry, Rollup, JobRollup, JobSettled])
+@pytest.mark.parametrize("model", [Entry, Rollup, WholeRollup, JobRollup, JobSettled])
 def test_no_index_begins_another(model: type[models.Model]) -> None:
     indexes = dict(columns_of_indexes(model))
     needless = [
@@ -92,4 +92,5 @@ def test_rows_that_every_tick_changes_have_room_beside_them() -> None:
     assert rooms["ledger_jobrollup"] == ["fillfactor=40"]
     assert rooms["ledger_jobsettled"] == ["fillfactor=50"]
     assert rooms["ledger_rollup"] == ["fillfactor=50"]
+    assert rooms["ledger_wholerollup"] == ["fillfactor=50"]
     assert rooms["workloads_run"] == ["fillfactor=50"]

@@ -10,7 +10,14 @@ from django.db import DatabaseError, IntegrityError, connection, connections, tr
 from budgets.models import Budget, Period
 from clusters.models import Pool
 from ledger.entries import write
-from ledger.models import ClosedTimestep, Entry, JobRollup, JobSettled, Rollup
+from ledger.models import (
+    ClosedTimestep,
+    Entry,
+    JobRollup,
+    JobSettled,
+    Rollup,
+    WholeRollup,
+)
 from tests.factories import (
     T0,
     TIMESTEP,
@@ -150,7 +157,7 @@ def test_nobody_empties_a_table_of_the_ledger(charge: dict[str, Any], model: Any
 def test_nobody_empties_what_entries_point_at(charge: dict[str, Any], model: Any) -> None:
     with transaction.atomic():
         write([Entry(**charge)])
-    for one in (Rollup, JobRollup, JobSettled):
+    for one in (Rollup, WholeRollup, JobRollup, JobSettled):
         gone(one)
     with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(f"TRUNCATE {model._meta.db_table} CASCADE")

@@ -20,10 +20,17 @@ from ledger.entries import write
 from ledger.instants import to_seconds
 from ledger.job_sums import settled_by_job
 from ledger.membership import Membership
-from ledger.models import ClosedTimestep, Entry, JobRollup, JobSettled, Rollup
+from ledger.models import (
+    ClosedTimestep,
+    Entry,
+    JobRollup,
+    JobSettled,
+    Rollup,
+    WholeRollup,
+)
 from ledger.rankings import dearest_jobs
 from ledger.rollup_checks import wrong_sums
-from ledger.rollups import SettledCell, upsert
+from ledger.rollups import BY_TIME_SIZES, SettledCell, upsert
 from ledger.spent import settled_between
 from ledger.stretches import cover
 from tests import ledger_by_hand as by_hand
@@ -178,7 +185,7 @@ def test_sums_are_those_of_the_entries_and_rebuilding_changes_none(world: World)
 def kept() -> list[tuple[Any, ...]]:
     """Every sum, whatever its id."""
     found = []
-    for model in (Rollup, JobRollup, JobSettled):
+    for model in (Rollup, WholeRollup, JobRollup, JobSettled):
         names = [field.attname for field in model._meta.concrete_fields[1:]]
         found += sorted(model._default_manager.values_list(*names))
     return found
@@ -304,6 +311,44 @@ def test_reconcile_names_every_wrong_sum(tree: dict[str, Any], period: Period) -
     ]
 
 
+def test_reconcile_names_a_wrong_sum_of_all_budgets_alone(
+    tree: dict[str, Any], period: Period
+) -> None:
+    for path, amount in (("orlo/science", 30), ("orlo/vision", 20)):
+        services.adjust(
+            budget=tree[path], amount_mgpus=amount, author=someone(), note="why", key=path, now=T0
+        )
+    WholeRollup.objects.filter(size=Rollup.Size.LOCAL_DAY).update(amount_mgpus=57)
+    WholeRollup.objects.filter(size=Rollup.Size.HOUR).delete()
+    strange = WholeRollup.objects.get(size=Rollup.Size.WEEK)
+    strange.pk, strange.since = None, strange.since + WEEK
+    strange.save()
+    assert [str(one) for one in wrong_sums()] == [
+        "all budgets, hour of 2026-10-01T00:00:00Z, adjust: the sum says 0 mGPU-s, entries 50",
+        "all budgets, week of 2026-10-08, adjust: the sum says 50 mGPU-s, entries 0",
+        "all budgets, 2026-10-01 UTC, adjust: the sum says 57 mGPU-s, entries 50",
+    ]
+    services.rebuild_rollups()
+    assert list(wrong_sums()) == []
+    assert set(WholeRollup.objects.values_list("size", "amount_mgpus")) == {
+        (size, 50) for size in BY_TIME_SIZES
+    }
+
+
+def test_where_both_are_wrong_the_sum_of_all_budgets_is_compared_with_entries(
+    tree: dict[str, Any], period: Period
+) -> None:
+    services.adjust(
+        budget=tree["orlo"], amount_mgpus=50, author=someone(), note="why", key="k", now=T0
+    )
+    for model in (Rollup, WholeRollup):
+        model._default_manager.filter(size=Rollup.Size.DAY).delete()
+    assert [str(one) for one in wrong_sums()] == [
+        f"{whose}, 2026-10-01, adjust: the sum says 0 mGPU-s, entries 50"
+        for whose in ("orlo", "all budgets")
+    ]
+
+
 def test_rebuilding_makes_every_sum_right_and_says_how_many(
     tree: dict[str, Any], period: Period
 ) -> None:
@@ -343,6 +388,10 @@ def test_a_figure_follows_its_sum_so_a_wrong_one_would_show(seed: int) -> None:
         Rollup.objects.filter(pk=one.pk).update(amount_mgpus=F("amount_mgpus") + 1)
         assert reports.usage_window(start=start, end=end, now=end) != used
         Rollup.objects.filter(pk=one.pk).update(amount_mgpus=F("amount_mgpus") - 1)
+    orlo, zone = world.tree["orlo"], ZoneInfo(world.periods[0].time_zone)
+    days = reports.burn_by_day(budget=orlo, start=start, end=end, zone=zone)
+    WholeRollup.objects.update(parked_gpu_seconds=F("parked_gpu_seconds") + 1)
+    assert reports.burn_by_day(budget=orlo, start=start, end=end, zone=zone) != days
     Rollup.objects.filter(size=Rollup.Size.PERIOD, kind="refund").delete()
     at = T0 + timedelta(days=DAYS)
     found = [figures.accounts(period=one, at=at).settled for one in world.periods]

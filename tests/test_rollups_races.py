@@ -13,7 +13,7 @@ from django.db.models import Sum
 
 from budgets.models import Budget
 from ledger import grants, reports, services
-from ledger.models import ClosedTimestep, Entry, JobRollup, JobSettled
+from ledger.models import ClosedTimestep, Entry, JobRollup, JobSettled, WholeRollup
 from ledger.rollup_checks import wrong_sums
 from tests.factories import (
     T0,
@@ -130,13 +130,16 @@ def test_the_migration_fills_a_ledger_that_had_no_sums() -> None:
     migration = import_module("ledger.migrations.0005_fill_rollups")
     settled = import_module("ledger.migrations.0010_settled_by_jobs")
     whose = import_module("ledger.migrations.0011_whose_jobs")
+    of_all = import_module("ledger.migrations.0013_whole_rollups")
     for _ in range(2):
         migration.empty(apps, None)
         JobSettled.objects.all().delete()
+        WholeRollup.objects.all().delete()
         migration.fill(apps, None)
         with connection.cursor() as cursor:
             cursor.execute(settled.LESS)
             cursor.execute(whose.FILL)
+            cursor.execute(of_all.FILL)
         assert kept() == right
 
 
