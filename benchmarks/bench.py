@@ -24,6 +24,7 @@ from . import (
     months,
     rolling,
     scale,
+    speeds,
 )
 from .chart import draw
 from .judging import judge_at_hand
@@ -111,6 +112,12 @@ def bench_forecasts(options: argparse.Namespace) -> Part:
     return forecasts.tables(result), forecasts.floors(result), forecasts.to_json(result)
 
 
+def bench_speeds(options: argparse.Namespace) -> Part:
+    _progress("speeds")
+    result = speeds.measure_all()
+    return speeds.tables(result), speeds.floors(result), speeds.to_json(result)
+
+
 def bench_demand(options: argparse.Namespace) -> Part:
     _progress("demand")
     result = demand.measure_all()
@@ -126,6 +133,7 @@ COMMANDS = {
     "months": "four weeks of 448 GPUs on the simulator's clock, beside a priority queue",
     "gaming": "twin teams, of which one parks, inflates, splits, floods",
     "forecasts": "durations of training jobs, against published speeds",
+    "speeds": "batches of inference, against published throughputs",
     "demand": "demand of services, against public traffic",
     "plot": "the families' picture, from a file that --json wrote",
 }
@@ -137,6 +145,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], Part]] = {
     "months": bench_months,
     "gaming": bench_gaming,
     "forecasts": bench_forecasts,
+    "speeds": bench_speeds,
     "demand": bench_demand,
 }
 
