@@ -1,23 +1,14 @@
 """Features as they are given, checked before anything is computed: nonsense gets one sentence."""
 
-import re
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from numbers import Real
-from types import UnionType
-from typing import Any, TypeVar, get_args
+from typing import Any
 
 from .hardware import near
 
 MOST_GPUS = 65_536
-# A count may be written as people say it: 7B parameters, 2M tokens. T is 10¹².
-SUFFIXES = {"": 0, "K": 3, "M": 6, "B": 9, "T": 12}  # powers of ten
-NUMBER = re.compile(r"\s*([+-]?[\d_.]+)(?:[eE]([+-]?\d+)|\s*([KMBTkmbt]?))\s*")
-WORDS = {"yes": True, "true": True, "no": False, "false": False}
 PER_LAYER = 12.0  # parameters of a dense transformer's layer, in h²: 4 of attention, 8 beside it
 WIDTH_OF = 128.0  # its h for each of its layers
-
-Spec = TypeVar("Spec")
 
 
 class SpecError(ValueError):
@@ -38,45 +29,6 @@ def within(name: str, value: Any, least: float, most: float, *, whole: bool = Fa
 def one_of(name: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
         raise SpecError(near(name, str(value), known))
-
-
-def read(kind: type[Spec], given: Mapping[str, Any]) -> Spec:
-    """A spec of features that came as JSON or from a form; counts may be words such as "7B"."""
-    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
-    for name in given:
-        if name not in known:
-            raise SpecError(near("feature", str(name), known))
-    told = {name: value for name, value in given.items() if value not in (None, "")}
-    for name, field in known.items():
-        if field.default is MISSING and name not in told:
-            raise SpecError(f"Say the {name}: it must be given.")
-    return kind(**{name: _value(name, known[name].type, value) for name, value in told.items()})
-
-
-def _value(name: str, kind: Any, value: Any) -> Any:
-    kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
-    if str in kinds:
-        if not isinstance(value, str):
-            raise SpecError(f"{name} must be a word, not {str(value)[:40]!r}.")
-        return value
-    if bool in kinds:
-        found = WORDS.get(value.lower()) if isinstance(value, str) else value
-        if not isinstance(found, bool):
-            raise SpecError(f"{name} must be yes or no, not {str(value)[:40]!r}.")
-        return found
-    number = _number(value) if isinstance(value, str) else value
-    whole = int in kinds and isinstance(number, float) and number.is_integer()
-    return int(number) if whole else number
-
-
-def _number(text: str) -> float | str:
-    """The number that a text says; the text itself, to be refused, where it says none."""
-    if found := NUMBER.fullmatch(text):
-        try:
-            return float(f"{found[1]}e{found[2] or SUFFIXES[found[3].upper()]}")
-        except ValueError:
-            pass
-    return text
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from .checking import MOST_GPUS, Shape, SpecError, one_of, read, within
+from .checking import MOST_GPUS, Shape, SpecError, one_of, within
 from .hardware import Gpu, gpu_type
+from .reading import MODEL_SIZE, read
 
 PRECISIONS = ("fp16", "bf16", "fp8", "int8", "int4", "fp4")
 CACHES = ("fp16", "fp8")
@@ -93,6 +94,13 @@ LIMITS: dict[str, tuple[float, float]] = {
     "disk_gbs": (1e-3, 1e4),
     "startup_s": (0.0, 1e6),
 }
+TEXTS = {"gpu", "precision", "kv_precision", "framework", "model", "project"}
+MUST = {
+    "parameters": MODEL_SIZE,
+    "prompts": 'Say how many prompts there are: "prompts".',
+    "input_tokens": 'Say how long a prompt is: "input_tokens", the mean.',
+    "output_tokens": 'Say how much is generated for a prompt: "output_tokens", the mean.',
+}
 WHOLE = {
     "gpus",
     "layers",
@@ -147,9 +155,16 @@ class Settled:
         return 2.0 * self.layers * width
 
 
-def spec_of(given: Mapping[str, Any]) -> InferenceSpec:
-    """Read features as they come from a request; refuses in one sentence."""
-    return read(InferenceSpec, given)
+def spec_of(
+    work: Mapping[str, Any], *, gpu: str = "", gpus: int | None = None, project: str = ""
+) -> InferenceSpec:
+    """Read a batch of inference; raises SpecError or UnknownName, each one sentence.
+
+    `gpu` is the type it is to run on, unless `work` names one; `gpus` how many, if that is known.
+    """
+    takes = {"known": FEATURES, "texts": TEXTS, "switches": (), "whole": WHOLE}
+    about = {"gpu": gpu, "gpus": gpus, "project": project}
+    return read(InferenceSpec, work, takes=takes, must=MUST, about=about)
 
 
 def settle(spec: InferenceSpec) -> Settled:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from . import estimate, physics
+from . import estimate, inference, physics, quantizing
 from .correction import Correction
 from .describing import Described, describe
 from .reading import training_spec
@@ -64,5 +64,23 @@ KINDS: dict[str, Kind] = {
         fitting=physics.fitting,
         describe=describe,
         least=physics.least_that_fits,
+    ),
+    "batch_inference": Kind(
+        version=inference.VERSION,
+        read=inference.spec_of,
+        variant=lambda spec: str(spec.precision),
+        estimate=inference.estimate,
+        fitting=inference.fitting,
+        describe=inference.describe,
+        least=inference.least_that_fits,
+    ),
+    "quantization": Kind(
+        version=quantizing.VERSION,
+        read=quantizing.spec_of,
+        variant=lambda spec: str(spec.method),
+        estimate=quantizing.estimate,
+        fitting=quantizing.fitting,
+        describe=quantizing.describe,
+        least=quantizing.least_that_fits,
     ),
 }

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from .checking import MOST_GPUS, Shape, SpecError, one_of, read, within
+from .checking import MOST_GPUS, Shape, SpecError, one_of, within
 from .hardware import Gpu, gpu_type
+from .reading import MODEL_SIZE, read
 
 METHODS = ("bitsandbytes", "awq", "gptq")
 OFFLOADS = ("none", "cpu", "disk")
@@ -101,6 +102,8 @@ LIMITS: dict[str, tuple[float, float]] = {
     "margin": (0.0, 10.0),
     "startup_s": (0.0, 1e6),
 }
+TEXTS = {"gpu", "method", "offload", "framework", "model", "project"}
+SWITCHES = {"activation_order", "saving"}
 WHOLE = set(LIMITS) - {
     "parameters",
     "active_parameters",
@@ -146,9 +149,17 @@ class Settled:
         return 2.0 * self.spec.parameters
 
 
-def spec_of(given: Mapping[str, Any]) -> QuantizingSpec:
-    """Read features as they come from a request; refuses in one sentence."""
-    return read(QuantizingSpec, given)
+def spec_of(
+    work: Mapping[str, Any], *, gpu: str = "", gpus: int | None = None, project: str = ""
+) -> QuantizingSpec:
+    """Read a quantization; raises SpecError or UnknownName, each one sentence.
+
+    `gpu` is the type it is to run on, unless `work` names one; `gpus` how many, if that is known.
+    """
+    takes = {"known": FEATURES, "texts": TEXTS, "switches": SWITCHES, "whole": WHOLE}
+    must = {"parameters": MODEL_SIZE, "method": f"Say the method: {', '.join(METHODS)}."}
+    about = {"gpu": gpu, "gpus": gpus, "project": project}
+    return read(QuantizingSpec, work, takes=takes, must=must, about=about)
 
 
 def settle(spec: QuantizingSpec) -> Settled:

@@ -6,13 +6,17 @@ takes is refused in one sentence that names it.
 
 import math
 import re
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from decimal import Decimal
+from typing import Any, TypeVar
 
+from .checking import SpecError
 from .hardware import near
-from .training import FEATURES, WHOLE, SpecError, TrainingSpec
+from .training import FEATURES, WHOLE, TrainingSpec
 
-UNITS = {"": 1, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
+Spec = TypeVar("Spec")
+
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
 TEXTS = {
     *("gpu", "variant", "precision", "optimizer", "checkpointing", "attention", "sharding"),
     *("framework", "model", "project"),
@@ -20,6 +24,7 @@ TEXTS = {
 SWITCHES = {"master_weights", "quantized_base"}
 ALSO = {"gpu_type": "gpu", "technique": "variant"}
 LONGEST_TEXT = 100
+MODEL_SIZE = 'Say how large the model is: "parameters", such as "7B".'
 WITH_UNIT = re.compile(r"(\d{1,40}(?:\.\d{1,40})?(?:[eE][+-]?\d{1,4})?) ?([kKmMbBgGtT]?)", re.ASCII)
 
 
@@ -30,15 +35,35 @@ def training_spec(
 
     `gpu` is the type it is to run on, unless `work` names one; `gpus` how many, if that is known.
     """
-    given = features_of(work, known=FEATURES, texts=TEXTS, switches=SWITCHES, whole=WHOLE)
-    if "parameters" not in given:
-        raise SpecError('Say how large the model is: "parameters", such as "7B".')
+    takes = {"known": FEATURES, "texts": TEXTS, "switches": SWITCHES, "whole": WHOLE}
+    must = {"parameters": MODEL_SIZE}
+    about = {"gpu": gpu, "gpus": gpus, "project": project}
+    return read(TrainingSpec, work, takes=takes, must=must, about=about)
+
+
+def read(
+    make: Callable[..., Spec],
+    work: Mapping[str, Any],
+    *,
+    takes: Mapping[str, Collection[str]],
+    must: Mapping[str, str],
+    about: Mapping[str, Any],
+) -> Spec:
+    """Make a spec of any kind: `takes` as `features_of` has it, `must` with what to say if absent.
+
+    `about` is what the job itself says of GPUs and project; what the work names wins or clashes.
+    """
+    given = features_of(work, **takes)
+    for name, sentence in must.items():
+        if name not in given:
+            raise SpecError(sentence)
+    gpus = about["gpus"]
     if gpus is not None and given.get("gpus", gpus) != gpus:
         raise SpecError(f"gpus is {given['gpus']:g} here and {gpus} in the job: leave it out here.")
-    asked: dict[str, Any] = {"gpu": gpu, "gpus": gpus, "project": project} | given
+    asked = {**about, **given}
     if not asked["gpu"]:
         raise SpecError('Say on which type of GPU: "gpu", such as "H100".')
-    return TrainingSpec(**asked)
+    return make(**asked)
 
 
 def features_of(
@@ -90,7 +115,7 @@ def number(name: str, value: Any) -> float:
         parts = WITH_UNIT.fullmatch(plain)
         if not parts:
             raise SpecError(f'{name} must be a number, such as 7e9 or "7B", not {value[:40]!r}.')
-        return float(parts[1]) * UNITS[parts[2].lower()]
+        return float(Decimal(parts[1]) * UNITS[parts[2].lower()])
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SpecError(f"{name} must be a number, not {str(value)[:40]!r}.")
     try:

@@ -59,8 +59,8 @@ def terms(gpus: int = 1, **given: Any) -> dict[str, float]:
     [
         ({"prompts": 0}, "prompts must be between 1 and 1e\\+12, not 0."),
         ({"input_tokens": 0}, "input_tokens must be between 1 and"),
-        ({"output_tokens": float("inf")}, "output_tokens must be between"),
-        ({"output_tokens": None}, "Say the output_tokens: it must be given."),
+        ({"output_tokens": float("inf")}, "output_tokens must be a finite number."),
+        ({"output_tokens": None}, "Say how much is generated for a prompt"),
         ({"parameters": "1e30"}, "parameters must be between 1e\\+06 and 1e\\+14, not 1e\\+30."),
         ({"tokens_per_second": 0}, "tokens_per_second must be between"),
         ({"cached_part": 1.5}, "cached_part must be between 0 and 1, not 1.5."),

@@ -52,18 +52,19 @@ def terms(**given: Any) -> dict[str, float]:
     [
         ({"parameters": 1e30}, "parameters must be between 1e\\+06 and 1e\\+14, not 1e\\+30."),
         ({"parameters": 0}, "parameters must be between"),
-        ({"parameters": "many"}, "parameters must be a number, not 'many'."),
-        ({"parameters": "nan"}, "parameters must be a number, not 'nan'."),
+        ({"parameters": "many"}, "parameters must be a number, such as 7e9"),
+        ({"parameters": "nan"}, "parameters must be a number, such as 7e9"),
+        ({"parameters": None}, "Say how large the model is"),
         ({"samples": 0}, "samples must be between 1 and"),
         ({"samples": 1.5}, "samples must be a whole number, not 1.5."),
         ({"gpu": "H1000"}, "There is no GPU type 'H1000': did you mean one of H100"),
         ({"method": "gguf"}, "There is no method 'gguf'"),
-        ({"method": None}, "Say the method: it must be given."),
-        ({"method": 4}, "method must be a word, not '4'."),
+        ({"method": None}, "Say the method: bitsandbytes, awq, gptq."),
+        ({"method": 4}, "method must be text"),
         ({"method": "awq", "bits": 3}, "awq writes 4 bits, not 3."),
         ({"method": "bitsandbytes", "samples": 8}, "bitsandbytes isn't calibrated"),
         ({"method": "awq", "activation_order": True}, "Only gptq has an activation_order."),
-        ({"activation_order": "perhaps"}, "activation_order must be yes or no, not 'perhaps'."),
+        ({"activation_order": "perhaps"}, "activation_order must be true or false, not 'perhaps'."),
         ({"active_parameters": 9e9}, "active_parameters can't be more than parameters"),
         ({"experts": 4, "experts_per_token": 8}, "experts_per_token can't be more than experts."),
         ({"offload": "moon"}, "There is no offload 'moon'"),
@@ -78,9 +79,10 @@ def test_nonsense_gets_a_sentence_and_no_number(changed, sentence):
 
 
 def test_features_are_read_as_people_write_them():
-    found = spec_of({**PLAIN, "parameters": "8.03B", "samples": "512", "activation_order": "yes"})
+    found = spec_of({**PLAIN, "parameters": "8.03B", "samples": "512", "activation_order": True})
     assert (found.parameters, found.samples, found.activation_order) == (8.03e9, 512, True)
     assert spec_of(PLAIN | {"layers": None, "model": ""}) == spec()
+    assert spec_of({"parameters": "8B", "method": "gptq"}, gpu="A100", gpus=2) == spec(gpus=2)
     assert all(unit and default and effect for unit, default, effect in FEATURES.values())
 
 
