@@ -10,6 +10,7 @@ from allocator import ahead, cycle, keeping, requests, session_warnings
 from allocator.simulating import running
 from budgets import notices
 from config.clock import now
+from forecasting import retraining
 
 
 @shared_task(name="allocator.tasks.tick")
@@ -85,6 +86,12 @@ def keep_pictures() -> int:
 def keep_books() -> int:
     """Prove by night that every GPU-second is accounted for, on queue ``long``."""
     return keeping.keep_books(at=now())
+
+
+@shared_task(name="allocator.tasks.retrain")
+def retrain() -> int:
+    """Learn by night how jobs came out against physics, on queue ``long``."""
+    return sum(one.switched for one in retraining.retrain_all(now=now()))
 
 
 @shared_task(name="allocator.tasks.simulate")

@@ -287,6 +287,11 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": crontab(hour=3, minute=10),
         "options": {"expires": 12 * 3600},
     },
+    "retrain": {
+        "task": "allocator.tasks.retrain",
+        "schedule": crontab(hour=3, minute=30),
+        "options": {"expires": 12 * 3600},
+    },
     "warn_sessions": {
         "task": "allocator.tasks.warn_sessions",
         "schedule": 15.0,

@@ -6,7 +6,7 @@ from django.db.models import Q
 from forecasting.demand_models import TrafficBucket
 from workloads.models import Job
 
-__all__ = ["Forecast", "TrafficBucket"]
+__all__ = ["Estimator", "Forecast", "TrafficBucket"]
 
 
 class Forecast(models.Model):
@@ -53,3 +53,48 @@ class Forecast(models.Model):
         """GPU-seconds at p10, p50 and p90."""
         gpus = self.job.gpus
         return gpus * self.p10_s, gpus * self.p50_s, gpus * self.p90_s
+
+
+class Estimator(models.Model):
+    """What was learned from jobs that ended, as one night's training left it.
+
+    Exactly one of a kind is active; a candidate was not switched to, a retired one was. ``why``
+    says why (not). ``parameters`` are what `core.storing` packs; older ones are let go of, the
+    figures stay.
+    """
+
+    class State(models.TextChoices):
+        CANDIDATE = "candidate", "Not switched to"
+        ACTIVE = "active", "In force"
+        RETIRED = "retired", "Replaced"
+
+    kind = models.CharField(max_length=16, choices=Job.Kind)
+    number = models.PositiveIntegerField()  # counts those of its kind
+    method = models.CharField(max_length=32)  # version of the code that reads the parameters
+    state = models.CharField(max_length=9, choices=State)
+    trained_at = models.DateTimeField()
+    newest_at = models.DateTimeField()  # end of the newest job that it was learned from
+    rows = models.PositiveIntegerField()
+    left_out = models.PositiveIntegerField(default=0)  # jobs whose work can't be read any more
+    seconds = models.FloatField()  # that training took
+    scores = models.JSONField(default=dict)  # by way of holding out: rows, errors
+    why = models.CharField(max_length=300)
+    parameters = models.BinaryField()
+    digest = models.CharField(max_length=64)  # SHA-256 of the parameters
+
+    class Meta:
+        ordering = ("-id",)
+        constraints = (
+            models.UniqueConstraint(fields=["kind", "number"], name="one_estimator_per_number"),
+            models.UniqueConstraint(
+                fields=["kind"], condition=Q(state="active"), name="one_active_estimator_per_kind"
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.kind} estimator {self.number}, {self.state}"
+
+    @property
+    def version(self) -> str:
+        """What forecasts by it are kept under."""
+        return f"{self.method}/{self.number}"

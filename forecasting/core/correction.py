@@ -8,7 +8,7 @@ Errors of rows like the job weigh more (Tibshirani et al. 2019), so that the ran
 """
 
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -220,26 +220,42 @@ class Correction:
         return Corrected(middle + low, middle, middle + high, "+".join(ways) or KNOWN)
 
 
+@dataclass(frozen=True, slots=True)
+class Played:
+    """Log errors of rows by fits that hadn't seen them, and which rows of the history those are."""
+
+    rows: Ints
+    errors: Floats
+
+
+def play(history: History, method: str = METHOD, ways: Iterable[str] = WAYS) -> dict[str, Played]:
+    """Each way's errors, of at most `PLAYED` rows; none of a way with but one group."""
+    chosen = np.arange(0, len(history), max(1, -(-len(history) // PLAYED)))
+    some, fit = history.where(chosen), METHODS[method]
+    found = {way: _errors(some, way, fit) for way in ways}
+    return {way: Played(chosen[one.rows], one.errors) for way, one in found.items() if one}
+
+
 def fit_correction(
-    history: History, method: str = METHOD, ways: Iterable[str] = WAYS
+    history: History,
+    method: str = METHOD,
+    ways: Iterable[str] = WAYS,
+    played: Mapping[str, Played] | None = None,
 ) -> Correction:
-    """Fit to a history; one of fewer than `THIN` rows corrects nothing."""
+    """Fit to a history, with the errors of `play`; fewer than `THIN` rows correct nothing."""
     seen = tuple(frozenset(row[k] for row in history.novel) for k in range(len(NOVEL)))
     if len(history) < THIN:
         return Correction(len(history), None, {}, seen)
-    fit = METHODS[method]
-    model = Model.of(history, fit)
-    played = history.where(np.arange(0, len(history), -(-len(history) // PLAYED)))
+    model = Model.of(history, METHODS[method])
     errors = {}
-    for way in ways:
-        if found := _errors(played, way, fit):
-            features, rest = found
-            step = -(-len(rest) // KEPT)
-            errors[way] = Errors(model.standard.apply(features)[::step], rest[::step])
+    for way, one in (play(history, method, ways) if played is None else played).items():
+        step = -(-len(one.rows) // KEPT)
+        features = model.standard.apply(history.features[one.rows])
+        errors[way] = Errors(features[::step], one.errors[::step])
     return Correction(len(history), model, errors, seen)
 
 
-def _errors(history: History, way: str, fit: Fit) -> tuple[Floats, Floats] | None:
+def _errors(history: History, way: str, fit: Fit) -> Played | None:
     """Each row's error by a fit that hadn't seen it, nor its group; None where there is but one."""
     folds = _folds(history, way)
     found, rows = [], []
@@ -250,11 +266,8 @@ def _errors(history: History, way: str, fit: Fit) -> tuple[Floats, Floats] | Non
         model = Model.of(history.where(rest), fit)
         left = history.where(out)
         found.append(left.target - model.predict(left.features, left.labels))
-        rows.append(left.features)
-    if not found:
-        return None
-    errors, features = np.concatenate(found), np.concatenate(rows)
-    return features, errors
+        rows.append(out)
+    return Played(np.concatenate(rows), np.concatenate(found)) if found else None
 
 
 def _folds(history: History, way: str) -> Ints:
