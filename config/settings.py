@@ -74,6 +74,8 @@ FULL_PLAN_MINUTES = env.integer("FULL_PLAN_MINUTES", 60, least=0, most=24 * 60)
 FULL_PLAN_SECONDS = env.integer("FULL_PLAN_SECONDS", 60, least=1, most=3000)
 # For so long what each cycle saw and planned can be looked at again; 0: for ever.
 CYCLES_KEPT_DAYS = env.integer("CYCLES_KEPT_DAYS", 90, least=0, most=3650)
+# Of the rates that may come to a service its forecast covers so many.
+CAPACITY_PERCENT = env.integer("CAPACITY_PERCENT", 95, least=50, most=99)
 TRAFFIC_KEPT_DAYS = env.integer("TRAFFIC_KEPT_DAYS", 56, least=28, most=400)
 SIMULATIONS_KEPT_DAYS = env.integer("SIMULATIONS_KEPT_DAYS", 90, least=0, most=3650)
 NODE_FAILURE_REFUND = env.one_of("NODE_FAILURE_REFUND", "all", ("all", "checkpoint", "none"))
@@ -275,6 +277,16 @@ CELERY_BEAT_SCHEDULE = {
     "keep_pictures": {
         "task": "allocator.tasks.keep_pictures",
         "schedule": crontab(hour=3, minute=20),
+        "options": {"expires": 12 * 3600},
+    },
+    "look_ahead": {
+        "task": "forecasting.tasks.look_ahead",
+        "schedule": 5 * 60.0,
+        "options": {"expires": 5 * 60},
+    },
+    "recalibrate": {
+        "task": "forecasting.tasks.recalibrate",
+        "schedule": crontab(hour=2, minute=35),
         "options": {"expires": 12 * 3600},
     },
     "keep_traffic": {

@@ -3,10 +3,17 @@
 from django.db import models
 from django.db.models import Q
 
-from forecasting.demand_models import TrafficBucket
+from forecasting.demand_models import DemandForecast, RatePerGpu, ServiceProfile, TrafficBucket
 from workloads.models import Job
 
-__all__ = ["Estimator", "Forecast", "TrafficBucket"]
+__all__ = [
+    "DemandForecast",
+    "Estimator",
+    "Forecast",
+    "RatePerGpu",
+    "ServiceProfile",
+    "TrafficBucket",
+]
 
 
 class Forecast(models.Model):

@@ -3,7 +3,19 @@
 from celery import shared_task
 
 from config.clock import now
-from forecasting import traffic
+from forecasting import calibrating, looking_ahead, traffic
+
+
+@shared_task(name="forecasting.tasks.look_ahead")
+def look_ahead() -> int:
+    """Tell anew what services will want, by the traffic that has come."""
+    return looking_ahead.look_all(now=now())
+
+
+@shared_task(name="forecasting.tasks.recalibrate")
+def recalibrate() -> int:
+    """Make services' profiles anew by night."""
+    return calibrating.recalibrate_all(now=now())
 
 
 @shared_task(name="forecasting.tasks.keep_traffic")

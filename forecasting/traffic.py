@@ -17,7 +17,7 @@ from django.db import transaction
 
 from clusters.refusals import Refused, check_instant
 from forecasting.core.profile import KEPT_DAYS, Traffic
-from forecasting.models import TrafficBucket
+from forecasting.models import DemandForecast, TrafficBucket
 from workloads.models import Job, Service
 
 STEPS = (5, 10, 15, 20, 30, 60)  # minutes
@@ -90,8 +90,9 @@ def between(service: Service, *, start: datetime, end: datetime) -> list[tuple[d
 
 
 def keep(*, now: datetime) -> int:
-    """Let go of traffic older than TRAFFIC_KEPT_DAYS; return how many rows."""
+    """Let go of traffic older than TRAFFIC_KEPT_DAYS, and of what was forecast; how many rates."""
     oldest = now - timedelta(days=settings.TRAFFIC_KEPT_DAYS)
+    DemandForecast.objects.filter(at__lt=oldest).delete()
     gone, _ = TrafficBucket.objects.filter(at__lt=oldest).delete()
     return gone
 

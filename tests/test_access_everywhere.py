@@ -68,6 +68,8 @@ DEEDS = (
         "/api/v1/jobs/{theirs}/traffic/",
         {"traffic": [{"at": "2026-10-01T00:00:00Z", "rate": 1}]},
     ),
+    Deed(A.SUBMIT, "post", "/api/v1/jobs/{theirs}/calibration/", {"calibrated": True}),
+    Deed(A.SUBMIT, "post", "/api/v1/jobs/{theirs}/recalibrate/"),
     # Who may ask is told that it is no session.
     Deed(A.EXTEND_OWN, "post", "/api/v1/jobs/{mine}/extend/", {"more_s": 60}),
     Deed(A.EXTEND_OWN, "post", "/jobs/{mine}/extend", {"more": "1 min"}),

@@ -40,6 +40,9 @@ TRACE = "job_id,submit_time_s,gpus,duration_s,group\n1,0,1,60,a\n"
 # What the manager of science asked for.
 SIMULATED = dict.fromkeys(PEOPLE, 404) | {"root": 200, "admin": 200, "manager": 200}
 
+# Who may change a service is told that this job is none.
+NO_SERVICE = PETREL | dict.fromkeys(("root", "admin", "manager", "member"), 400) | {"viewer": 403}
+
 TABLE: list[Any] = [
     # method, address, body, expected answer of each; the route's pattern is found by the address
     ("get", "me/", None, EVERYONE),
@@ -233,10 +236,12 @@ TABLE: list[Any] = [
         "post",
         "jobs/{job}/traffic/",
         {"traffic": [{"at": "2026-10-01T00:00:00Z", "rate": 1}]},
-        # Who may send some is told that it is no service.
-        PETREL | dict.fromkeys(("root", "admin", "manager", "member"), 400) | {"viewer": 403},
+        NO_SERVICE,
     ),
     ("get", "jobs/{job}/traffic.csv/", None, PETREL),
+    ("get", "jobs/{job}/calibration/", None, NO_SERVICE | {"viewer": 400}),
+    ("post", "jobs/{job}/calibration/", {"calibrated": True}, NO_SERVICE),
+    ("post", "jobs/{job}/recalibrate/", None, NO_SERVICE),
     ("get", "plan/", None, EVERYONE),
     ("get", "cycles/", None, EVERYONE),
     ("get", "cycles/{cycle}/", None, EVERYONE),

@@ -1,6 +1,7 @@
 """What is asked for and done: a service's demand from its profile, a job's work so far."""
 
 from datetime import datetime, timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from workloads.models import Job, Run, Service
@@ -8,16 +9,40 @@ from workloads.specs import WEEK_MINUTES
 
 
 def demand_at(service: Service, at: datetime) -> int:
-    """GPUs that the profile wants at an instant, read on the clock of the service's zone.
+    """GPUs that a service wants at an instant: by its forecast if it is calibrated and has one,
+    else by the profile that its owner gave.
+    """
+    if service.calibrated and service.forecast:
+        return _forecast_at(service, service.forecast, at)
+    return declared_at(service, at)
+
+
+def declared_at(service: Service, at: datetime) -> int:
+    """GPUs that the profile given by its owner wants at an instant."""
+    return of_profile(service.profile, service.step_minutes, service.time_zone, at)
+
+
+def of_profile(profile: list[int], step_minutes: int, zone: str, at: datetime) -> int:
+    """GPUs of a profile of a day or a week at an instant, read on the clock of a zone.
 
     On a day with a clock change the local hour decides, as traffic does: the repeated hour is
     served twice, the skipped one not at all.
     """
-    local = at.astimezone(ZoneInfo(service.time_zone))
+    local = at.astimezone(ZoneInfo(zone))
     minute = local.weekday() * 24 * 60 + local.hour * 60 + local.minute
-    steps = len(service.profile)
-    assert WEEK_MINUTES % (steps * service.step_minutes) == 0, "a profile spans a day or a week"
-    return int(service.profile[minute // service.step_minutes % steps])
+    steps = len(profile)
+    assert WEEK_MINUTES % (steps * step_minutes) == 0, "a profile spans a day or a week"
+    return int(profile[minute // step_minutes % steps])
+
+
+def _forecast_at(service: Service, forecast: dict[str, Any], at: datetime) -> int:
+    """By the next days' forecast as far as it reaches, else by the forecast week."""
+    minutes = forecast["step_minutes"]
+    if (ahead := forecast.get("ahead")) is not None:
+        place = (int(at.timestamp()) - ahead["start"]) // (minutes * 60)
+        if 0 <= place < len(ahead["gpus"]):
+            return int(ahead["gpus"][place])
+    return of_profile(forecast["week"], minutes, service.time_zone, at)
 
 
 def demand_over(
@@ -25,8 +50,8 @@ def demand_over(
 ) -> tuple[int, ...]:
     """GPUs wanted in each timestep: the peak of the profile inside it.
 
-    Shape ``(timesteps,)``. The peak, sampled at each profile step, so that a profile finer than a
-    timestep isn't served its first minutes only.
+    Shape ``(timesteps,)``. All that plans asks here. The peak, sampled at each profile step, so
+    that a profile finer than a timestep isn't served its first minutes only.
     """
     every = timedelta(minutes=min(service.step_minutes, 5))
     samples = max(1, step // every)

@@ -114,7 +114,7 @@ class Job(models.Model):
 
 
 class Service(models.Model):
-    """What a real-time job has besides: its demand profile and its swap cap.
+    """What a real-time job has besides: its demand profile, its swap cap, what was forecast.
 
     ``profile`` holds GPUs per step, local time of ``time_zone``; it spans a day (from midnight)
     or a week (from Monday's midnight).
@@ -127,6 +127,14 @@ class Service(models.Model):
     swap_cap = models.PositiveIntegerField()
     # Minutes of a bucket of its traffic, as its first traffic had it.
     traffic_step_minutes = models.PositiveSmallIntegerField(null=True, blank=True)
+    # Whether forecasts of its traffic take the place of the profile; between which GPUs they may
+    # move (none: the least and the most of the profile).
+    calibrated = models.BooleanField(default=False)
+    least_gpus = models.PositiveIntegerField(null=True, blank=True)
+    most_gpus = models.PositiveIntegerField(null=True, blank=True)
+    # What forecasting has put in force: {version, step_minutes, week: GPUs per step of the local
+    # week, ahead: {start: seconds since 1970, gpus: per step}}. Read by workloads.demand alone.
+    forecast = models.JSONField(null=True, blank=True)
     # GPUs that a cycle decided on and the connector has not confirmed: [[node, mask, funded], …].
     pending = models.JSONField(null=True, blank=True)
 

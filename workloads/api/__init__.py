@@ -1,6 +1,16 @@
 """The API of jobs: what it takes, what it shows, and its views."""
 
+from workloads.api.calibration import Calibration, Recalibrate
 from workloads.api.traffic import Traffic, TrafficFile
 from workloads.api.views import CancelJob, ExtendJob, JobDetail, Jobs
 
-__all__ = ["CancelJob", "ExtendJob", "JobDetail", "Jobs", "Traffic", "TrafficFile"]
+__all__ = [
+    "Calibration",
+    "CancelJob",
+    "ExtendJob",
+    "JobDetail",
+    "Jobs",
+    "Recalibrate",
+    "Traffic",
+    "TrafficFile",
+]

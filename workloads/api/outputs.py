@@ -190,7 +190,10 @@ class ForecastOut(serializers.ModelSerializer[Forecast]):
 class ServiceOut(serializers.ModelSerializer[Service]):
     class Meta:
         model = Service
-        fields = ("profile", "step_minutes", "time_zone", "swap_cap", "traffic_step_minutes")
+        fields = (
+            *("profile", "step_minutes", "time_zone", "swap_cap", "traffic_step_minutes"),
+            *("calibrated", "least_gpus", "most_gpus"),
+        )
 
 
 class ChargeLineOut(serializers.Serializer[Any]):

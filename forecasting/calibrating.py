@@ -1,0 +1,230 @@
+"""Recalibration: a service's traffic makes the next version of its profile, tried and put in force.
+
+What is put in force is written into the service's own row, since plans read nothing else; a plan
+sees the version before or the new one, never a part of either.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any, cast
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from clusters.refusals import Refused
+from forecasting import gpu_rates, looking_ahead
+from forecasting import service_profiles as profiles
+from forecasting.core import calibrating as core
+from forecasting.core.demand import VERSION, Model, learn
+from forecasting.core.profile import DemandError, Traffic
+from forecasting.models import RatePerGpu, ServiceProfile
+from workloads.demand import declared_at
+from workloads.models import Service
+from workloads.specs import MAX_GPUS
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A profile that was fitted and tried, before it is written."""
+
+    model: Model
+    week: tuple[int, ...]
+    terms: core.Terms
+    rate: RatePerGpu
+    tried: core.Tried
+    present: core.Tried  # the same days by what is in force
+    reason: str  # why it isn't put in force
+
+
+def recalibrate(*, service: Service, now: datetime, by: User | None = None) -> ServiceProfile:
+    """Make the next version, put it in force unless it is worse, and look ahead with it.
+
+    Of two at once one writes, and both answer with what it wrote. Raises Refused where traffic or
+    a GPU's rate don't suffice.
+    """
+    seen = profiles.newest(service)
+    gpu_rates.measure(service=service, now=now)
+    made = make(service, now)
+    with transaction.atomic():
+        row = Service.objects.select_for_update(no_key=True).get(pk=service.pk)
+        latest = profiles.newest(row)
+        if latest != seen and latest is not None:
+            return latest
+        written = _write(row, latest, made, by, now)
+    looking_ahead.look(service=row, now=now)
+    return written
+
+
+def recalibrate_all(*, now: datetime) -> int:
+    """Recalibrate every service that wants it; what one can't be keeps no other waiting."""
+    done = 0
+    for service in profiles.live().filter(calibrated=True):
+        try:
+            recalibrate(service=service, now=now)
+            done += 1
+        except Refused as refused:
+            logger.info("Service of job %s keeps its profile: %s", service.job_id, refused.sentence)
+        except Exception:
+            logger.exception("The service of job %s can't be recalibrated.", service.job_id)
+    return done
+
+
+def configure(
+    *,
+    service: Service,
+    calibrated: bool | None = None,
+    least_gpus: int | None = None,
+    most_gpus: int | None = None,
+) -> Service:
+    """Opt in or out, or change between which GPUs forecasts may move; None leaves as it is."""
+    with transaction.atomic():
+        row = Service.objects.select_for_update(no_key=True).get(pk=service.pk)
+        row.least_gpus = row.least_gpus if least_gpus is None else least_gpus
+        row.most_gpus = row.most_gpus if most_gpus is None else most_gpus
+        least, most = profiles.bounds(row)
+        if not 0 <= least <= most or not 1 <= most <= MAX_GPUS:
+            raise Refused(
+                "most_gpus",
+                f"Give least_gpus from 0 to {most}, and most_gpus from {max(1, least)} to "
+                f"{MAX_GPUS:,}: forecasts move between them.",
+            )
+        if calibrated is not None and calibrated != row.calibrated:
+            row.calibrated = calibrated
+            if row.forecast is not None:  # what it was told before is over
+                row.forecast = {**row.forecast, "ahead": None}
+        row.save(update_fields=["least_gpus", "most_gpus", "calibrated", "forecast"])
+    return row
+
+
+KEEP = object()
+
+
+def change(
+    *,
+    service: Service,
+    by: User,
+    now: datetime,
+    rate_per_gpu: Decimal | object | None = KEEP,
+    **asked: Any,
+) -> Service:
+    """Declare what a GPU does (None withdraws it) and configure, all of it or nothing.
+
+    What changes counts at once: the profile is made anew, where that can be.
+    """
+    with transaction.atomic():
+        if rate_per_gpu is not KEEP:
+            rate = cast("Decimal | None", rate_per_gpu)
+            gpu_rates.declare(service=service, rate=rate, by=by, now=now)
+        row = configure(service=service, **asked)
+    if row.calibrated and not problem(row, now=now):
+        recalibrate(service=row, now=now, by=by)
+    return row
+
+
+def problem(service: Service, *, now: datetime) -> str:
+    """Return why no profile can be made now; empty: it can."""
+    try:
+        _enough(service, now)
+        profiles.rate_of(service)
+    except Refused as refused:
+        return refused.sentence
+    return ""
+
+
+def make(service: Service, now: datetime) -> Made:
+    """Fit a profile and try it on the last days beside what is in force. Writes nothing."""
+    history, rate = _enough(service, now), profiles.rate_of(service)
+    terms = profiles.terms_of(service, rate)
+    before = profiles.in_force(service)
+    cap = terms.cap * max(1, history.step_s // terms.timestep_s)
+    try:
+        model = learn(history)
+        tried = core.tried(core.follow(history, terms), history, terms, cap)
+        follows = _present(service, before, history, terms)
+        present = core.tried(follows, history, terms, None)
+        week = core.week(model, history, terms)
+    except DemandError as error:
+        raise Refused("traffic", str(error)) from None
+    # Of what was made with other terms the GPUs say nothing any more.
+    other_terms = before is not None and service.calibrated and before.terms != asdict(terms)
+    reason = core.verdict(tried, None if other_terms else present)
+    return Made(model, week, terms, rate, tried, present, reason)
+
+
+def _enough(service: Service, now: datetime) -> Traffic:
+    found = profiles.history(service, until=now)
+    if found is None:
+        raise Refused("traffic", "There is no traffic yet: send some, of 14 days at least.")
+    try:
+        core.check_enough(found)
+    except DemandError as error:
+        raise Refused("traffic", str(error)) from None
+    return found
+
+
+def _present(
+    service: Service, before: ServiceProfile | None, history: Traffic, terms: core.Terms
+) -> Sequence[int]:
+    """GPUs of the held-out steps by the version in force, else by what the owner gave."""
+    if before is not None and service.calibrated:
+        model = core.unpacked(before.fitted)
+        if (model.step_s, model.zone) == (history.step_s, history.zone):
+            return core.follow(history, terms, model)
+    train = core.held_out(history)
+    first = history.start + timedelta(seconds=history.step_s * train)
+    every = timedelta(minutes=min(service.step_minutes, 5))
+    samples = max(1, timedelta(seconds=history.step_s) // every)
+    return [
+        max(
+            declared_at(service, first + timedelta(seconds=history.step_s * n) + every * m)
+            for m in range(samples)
+        )
+        for n in range(len(history.rates) - train)
+    ]
+
+
+def _write(
+    service: Service,
+    latest: ServiceProfile | None,
+    made: Made,
+    by: User | None,
+    now: datetime,
+) -> ServiceProfile:
+    """Write the version, and what plans read of it. The caller holds the service's row."""
+    version = 1 if latest is None else latest.version + 1
+    if not made.reason:
+        replaced = ServiceProfile.objects.filter(service=service, replaced_at=None)
+        replaced.exclude(in_force_at=None).update(replaced_at=now)
+    written = ServiceProfile.objects.create(
+        service=service,
+        version=version,
+        made_at=now,
+        made_by=by,
+        in_force_at=None if made.reason else now,
+        reason=made.reason,
+        method=VERSION,
+        step_minutes=settings.TIMESTEP_MINUTES,
+        week=list(made.week),
+        fitted=core.packed(made.model, made.terms.quantile),
+        terms=asdict(made.terms),
+        tried=made.tried.to_dict(),
+        present=made.present.to_dict(),
+        rate=made.rate,
+    )
+    if not made.reason:
+        told = (service.forecast or {}).get("ahead")
+        same = (service.forecast or {}).get("step_minutes") == settings.TIMESTEP_MINUTES
+        service.forecast = {
+            "version": version,
+            "step_minutes": settings.TIMESTEP_MINUTES,
+            "week": list(made.week),
+            "ahead": told if same else None,
+        }
+        service.save(update_fields=["forecast"])
+    return written
