@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('forecasting', '0003_scores'),
+        ('forecasting', '0004_estimators'),
         ('workloads', '0008_calibration'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
