@@ -14,6 +14,7 @@ from django.db import IntegrityError, transaction
 
 from allocator import requests
 from allocator.core.contract import default_minimum_runtime
+from budgets.access import Action, Person, Standing
 from budgets.models import Budget
 from clusters.connectors import connector_for
 from clusters.models import Node, Pool
@@ -64,6 +65,13 @@ def submit(*, budget: Budget, user: User, spec: JobSpec, now: datetime) -> Job:
             return known
         raise
     return job
+
+
+def may_cancel(held: Standing, user: Person, job: Job) -> bool:
+    """Say whether somebody may cancel a job: their own, or anyone's in what they manage."""
+    path = job.budget.path
+    own = job.submitted_by_id == user.pk and held.can(Action.CANCEL_OWN, path)
+    return own or held.can(Action.CANCEL_ANY, path)
 
 
 def cancel(*, job: Job, by: User | None, now: datetime) -> Job:

@@ -27,6 +27,7 @@ examples:
   python3 -m client show 17
   python3 -m client submit orlo/science/petrel notebook --session --limit-hours 2 --gpus 1
   python3 -m client extend 18 30m
+  python3 -m client urgency 17 high
   python3 -m client traffic 19 traffic.csv --step-minutes 10
   python3 -m client burn orlo/science --format json
   python3 -m client ask orlo/science/petrel 250 --until 2026-12-01T00:00:00Z --why "one more sweep"
@@ -149,6 +150,7 @@ COMMANDS: dict[str, Command] = {
     "extend": lambda client, asked: client.extend(
         asked.job, more_s=asked.more, idempotency_key=asked.key
     ),
+    "urgency": lambda client, asked: client.set_urgency(asked.job, asked.urgency),
     "traffic": _traffic,
     "tree": lambda client, asked: client.tree(),
     "burn": lambda client, asked: client.burn(
@@ -193,6 +195,9 @@ def _parser() -> argparse.ArgumentParser:
     command("show", "Show one job: runs, charges, why it waits.").add_argument("job", type=int)
     command("cancel", "Cancel a job.").add_argument("job", type=int)
     _add_extend(command("extend", "Extend a session, if it may be: at once, or with the reason."))
+    urgency = command("urgency", "Sort a job otherwise among those of its budget.")
+    urgency.add_argument("job", type=int)
+    urgency.add_argument("urgency", help="low, normal or high, inside its own budget")
     _add_traffic(command("traffic", "Send a service's traffic from a CSV file, or show it."))
     command("tree", "Show the budgets with shares and what is left.")
     _add_burn(command("burn", "Show what a budget burnt, by what is below it."))

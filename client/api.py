@@ -79,6 +79,10 @@ class Client:
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
         return self._send("POST", f"jobs/{job}/extend/", body={"more_s": more_s}, headers=headers)
 
+    def set_urgency(self, job: int, urgency: str) -> Json:
+        """Make a job low, normal or high: it sorts inside its own budget only."""
+        return self._send("POST", f"jobs/{job}/urgency/", body={"urgency": urgency})
+
     def traffic(self, job: int, *, start: str = "", end: str = "") -> Json:
         """Return what came to a service in [start, end), the last 7 days if left out."""
         query = {"from": start, "to": end}

@@ -195,6 +195,7 @@ SHOWN: dict[str, Callable[[Any], str]] = {
     "show": job,
     "cancel": job,
     "extend": job,
+    "urgency": job,
     "traffic": traffic,
     "jobs": jobs,
     "tree": tree,

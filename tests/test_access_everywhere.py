@@ -70,6 +70,10 @@ DEEDS = (
     ),
     Deed(A.SUBMIT, "post", "/api/v1/jobs/{theirs}/calibration/", {"calibrated": True}),
     Deed(A.SUBMIT, "post", "/api/v1/jobs/{theirs}/recalibrate/"),
+    Deed(A.CANCEL_OWN, "post", "/api/v1/jobs/{mine}/urgency/", {"urgency": "high"}),
+    Deed(A.CANCEL_OWN, "post", "/jobs/{mine}/urgency", {"urgency": "high"}),
+    Deed(A.CANCEL_ANY, "post", "/api/v1/jobs/{theirs}/urgency/", {"urgency": "high"}),
+    Deed(A.CANCEL_ANY, "post", "/jobs/{theirs}/urgency", {"urgency": "high"}),
     # Who may ask is told that it is no session.
     Deed(A.EXTEND_OWN, "post", "/api/v1/jobs/{mine}/extend/", {"more_s": 60}),
     Deed(A.EXTEND_OWN, "post", "/jobs/{mine}/extend", {"more": "1 min"}),
@@ -274,6 +278,7 @@ PAGES = [
     ("get", "jobs/{job}", PETREL),
     ("post", "jobs/{job}/cancel", PETREL | {"member": 403, "viewer": 403}),
     ("post", "jobs/{job}/extend", PETREL | {"member": 403, "viewer": 403}),
+    ("post", "jobs/{job}/urgency", PETREL | {"member": 403, "viewer": 403}),
     ("get", "jobs/{job}/charges.csv", PETREL),
     ("get", "plan", EVERYONE),
     ("get", "plan.json", EVERYONE),

@@ -231,6 +231,12 @@ TABLE: list[Any] = [
         # Who may is told that it is no session.
         PETREL | dict.fromkeys(("root", "admin", "manager"), 409) | {"member": 403, "viewer": 403},
     ),
+    (
+        "post",
+        "jobs/{job}/urgency/",
+        {"urgency": "high"},
+        PETREL | {"member": 403, "viewer": 403},
+    ),
     ("get", "jobs/{job}/traffic/", None, PETREL),
     (
         "post",

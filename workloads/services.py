@@ -218,6 +218,14 @@ def extend(*, run: Run, limit_s: int, least_s: int, protected_until: datetime) -
         Run.objects.filter(pk=run.pk, state=RS.RUNNING).update(protected_until=protected_until)
 
 
+def set_urgency(*, job: Job, urgency: str, by: User | None, at: datetime) -> None:
+    """Sort a job otherwise among those of its budget. The caller has locked its row."""
+    with transaction.atomic():
+        before, job.urgency = job.urgency, urgency
+        Job.objects.filter(pk=job.pk).update(urgency=urgency)
+        log(job, "urgency", at=at, actor=by, before=before, after=urgency)
+
+
 def limit_told(*, run: Run, limit_s: int) -> None:
     """Note which time limit a run's cluster knows of."""
     Run.objects.filter(pk=run.pk).update(told_limit_s=limit_s)

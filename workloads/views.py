@@ -14,13 +14,13 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import conditional_page, require_POST, require_safe
 
-from allocator import admission, sessions
+from allocator import admission, sessions, urgency
 from allocator.pages import job as pages
 from allocator.pages import jobs as lists
 from allocator.pages import session as session_pages
 from allocator.pages import submit as submitting
 from allocator.pages.names import Names
-from budgets.access import Action, can
+from budgets.access import Action, can, standing
 from clusters.models import Pool
 from config.clock import now
 from workloads.forms import ExtendForm, JobForm
@@ -71,7 +71,11 @@ def job(request: HttpRequest, pk: int) -> HttpResponse:
     """One job, or, asked by htmx, its live part."""
     page = pages.page(request.user, pk, now=now())
     part = request.headers.get("HX-Request")
-    context = {"page": page, "extend_key": "" if part else uuid4().hex}
+    context = {
+        "page": page,
+        "extend_key": "" if part else uuid4().hex,
+        "urgencies": Job.Urgency.choices,
+    }
     return render(request, "workloads/_job.html" if part else "workloads/job.html", context)
 
 
@@ -105,6 +109,27 @@ def extend(request: HttpRequest, pk: int) -> HttpResponse:
         return redirect("job", pk=pk)
     context = {"page": pages.page(user, pk, now=now()), "said": said, "extend_key": uuid4().hex}
     return render(request, "workloads/_job_extended.html", context)
+
+
+@require_POST
+@login_required
+def change_urgency(request: HttpRequest, pk: int) -> HttpResponse:
+    """Sort a job otherwise among those of its budget, or say why not."""
+    user = cast(User, request.user)
+    found = pages.find(user, pk)
+    if not urgency.may_change(standing(user), user, found):
+        raise PermissionDenied
+    wanted = request.POST.get("urgency", "")
+    if wanted not in Job.Urgency.values:
+        messages.error(request, _("Choose low, normal or high."))
+        return redirect("job", pk=pk)
+    try:
+        urgency.change(job=found, urgency=wanted, by=user, now=now())
+    except urgency.UrgencyRefused as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, _("Changed. The next plan sorts it by that."))
+    return redirect("job", pk=pk)
 
 
 @require_safe

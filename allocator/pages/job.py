@@ -9,6 +9,7 @@ from datetime import datetime
 from django.db.models import Prefetch
 from django.http import Http404
 
+from allocator import admission, urgency
 from allocator.pages import job_axis, job_story, queue, session
 from allocator.pages.job_axis import Axis
 from allocator.pages.job_story import Story
@@ -16,7 +17,7 @@ from allocator.pages.names import Names
 from allocator.pages.queue import Why
 from allocator.pages.session import TimeBox
 from allocator.start_estimates import Record, record_for
-from budgets.access import Action, Person, Standing, visible_q
+from budgets.access import Person, Standing, visible_q
 from budgets.hues import Hue
 from budgets.periods import active
 from clusters.models import Pool
@@ -86,6 +87,7 @@ class JobPage:
     story: Story
     money: Money
     may_cancel: bool
+    may_change_urgency: bool
     waits_for: list[Job]
     waited_for_by: list[Job]
     done_s: int
@@ -176,6 +178,7 @@ def page(user: Person, pk: int, *, now: datetime) -> JobPage:
         story=job_story.story(job, names, charges, places, now=now),
         money=money,
         may_cancel=may_cancel(names, user, job),
+        may_change_urgency=not urgency.refusal(job) and urgency.may_change(names.held, user, job),
         waits_for=list(related.filter(dependents=job).order_by("pk")),
         waited_for_by=list(related.filter(dependencies=job).order_by("pk")),
         done_s=_done(job, run, now),
@@ -197,9 +200,7 @@ def may_cancel(names: Names, user: Person, job: Job) -> bool:
     """Say whether the reader may cancel it: their own, or anyone's in what they manage."""
     if job.has_ended or job.cancel_requested_at is not None:
         return False
-    path = job.budget.path
-    own = job.submitted_by_id == user.pk and names.held.can(Action.CANCEL_OWN, path)
-    return own or names.held.can(Action.CANCEL_ANY, path)
+    return admission.may_cancel(names.held, user, job)
 
 
 CHARGE_COLUMNS = (

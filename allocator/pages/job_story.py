@@ -139,6 +139,9 @@ class _Teller:
             comparison = self._comparison(data)
         if event.kind == "extension_refused":
             data["sentence"] = session_words.refusal(data["rule"], data, now=event.at)
+        if event.kind == "urgency":
+            for when in ("before", "after"):
+                data[f"{when}_text"] = Job.Urgency(data[when]).label.lower()
         if event.kind == "extended":
             data["until_at"] = datetime.fromisoformat(data["until"])
         if event.kind == "funded":

@@ -2,11 +2,12 @@
 
 from workloads.api.calibration import Calibration, Recalibrate
 from workloads.api.traffic import Traffic, TrafficFile
-from workloads.api.views import CancelJob, ExtendJob, JobDetail, Jobs
+from workloads.api.views import CancelJob, ChangeUrgency, ExtendJob, JobDetail, Jobs
 
 __all__ = [
     "Calibration",
     "CancelJob",
+    "ChangeUrgency",
     "ExtendJob",
     "JobDetail",
     "Jobs",

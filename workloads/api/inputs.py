@@ -62,6 +62,16 @@ class ExtensionIn(Strict):
     )
 
 
+class UrgencyIn(Strict):
+    """How urgent a job is to be among those of its budget."""
+
+    urgency = serializers.ChoiceField(
+        choices=Job.Urgency.choices,
+        error_messages={"invalid_choice": "Give low, normal or high."},
+        help_text="low, normal or high: sorts inside its budget only",
+    )
+
+
 class JobQuery(Strict):
     """Which jobs to list, and which page of them."""
 

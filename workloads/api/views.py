@@ -11,16 +11,16 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from allocator import admission, sessions
+from allocator import admission, sessions, urgency
 from allocator.pages import session as session_pages
 from allocator.pages.names import Names
-from budgets.access import Action, Standing, standing, visible, visible_q
+from budgets.access import Action, standing, visible, visible_q
 from budgets.models import Budget
 from config import clock
 from config.fields import Text
 from config.problems import Conflict
 from workloads.api import rows
-from workloads.api.inputs import ExtensionIn, JobIn, JobQuery, spec_from
+from workloads.api.inputs import ExtensionIn, JobIn, JobQuery, UrgencyIn, spec_from
 from workloads.api.outputs import JobDetailOut, JobOut
 from workloads.models import Job
 from workloads.specs import JobSpec
@@ -96,7 +96,7 @@ class CancelJob(APIView):
     def post(self, request: Request, pk: int) -> Response:
         job = _job(request, pk)
         user = _person(request)
-        if not _may_cancel(standing(user), user, job):
+        if not admission.may_cancel(standing(user), user, job):
             raise PermissionDenied(
                 "You may cancel your own jobs; ask the budget's manager for others'."
             )
@@ -129,6 +129,27 @@ class ExtendJob(APIView):
             raise Conflict(str(error), job=error.job_id) from error
         if not answer.is_granted:
             raise Conflict(**session_pages.refused(answer, held, now=now))
+        return _detail(request, pk)
+
+
+class ChangeUrgency(APIView):
+    """Sort a job otherwise among those of its budget, and replan; else 409 with the reason."""
+
+    @extend_schema(request=UrgencyIn, responses=JobDetailOut)
+    def post(self, request: Request, pk: int) -> Response:
+        job, user = _job(request, pk), _person(request)
+        if not urgency.may_change(standing(user), user, job):
+            raise PermissionDenied(
+                "You may change the urgency of your own jobs; ask the budget's manager for others'."
+            )
+        asked = UrgencyIn(data=request.data)
+        asked.is_valid(raise_exception=True)
+        try:
+            urgency.change(
+                job=job, urgency=asked.validated_data["urgency"], by=user, now=clock.now()
+            )
+        except urgency.UrgencyRefused as error:
+            raise Conflict(str(error), rule=error.rule) from error
         return _detail(request, pk)
 
 
@@ -179,8 +200,3 @@ def _check_dependencies(user: User, spec: JobSpec) -> None:
         raise ValidationError(
             {"dependencies": [f"There is no job {min(missing)}, or none that you may see."]}
         )
-
-
-def _may_cancel(held: Standing, user: User, job: Job) -> bool:
-    own = job.submitted_by_id == user.pk and held.can(Action.CANCEL_OWN, job.budget.path)
-    return own or held.can(Action.CANCEL_ANY, job.budget.path)
