@@ -1,14 +1,14 @@
 """Which hue a budget is painted in: its program's, and that one's number never changes.
 
-Programs are the children of the organisation. The first four ever created have the hues 1 to 4,
-which are checked for colour-blind readers (docs/ui.md); those after them are ink-grey, 0.
+Programs are the children of the organisation. The first twelve ever created have the hues 1 to
+12, which are checked for colour-blind readers (docs/ui.md); those after them are ink-grey, 0.
 """
 
 from collections.abc import Iterable, Mapping
 
 from budgets.models import Budget
+from clusters.palette import HUES
 
-HUES = 4
 Hue = int | str
 Row = tuple[int, int | None, str]
 ORGANISATION = "org"

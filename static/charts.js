@@ -2,7 +2,7 @@
 //
 // <div class="al-chart h380" data-chart="NAME" data-json="ID of a JSON block" or data-src="URL" role="img" aria-label="…">
 // All instants are ISO 8601 with Z; amounts are integer milli-GPU-seconds and are shown as credits; `zone` is an
-// IANA name (the accounting zone, default UTC); `hue` is 1…4, or 0.
+// IANA name (the accounting zone, default UTC); `hue` is 1…12, or 0.
 //
 // burndown  {hue, zone, from, to, now, left_mgpus: [[at, n]], plan_mgpus: [[at, n]],
 //            settled_mgpus?: [[at, n]]     drawn thin: what was left of closed timesteps alone

@@ -6,7 +6,7 @@
 // reads (instants ISO 8601 with Z, half-open; gpu numbers count all rows of the grid from 0):
 //   now, from, to, timestep_minutes, zone (IANA; default UTC)
 //   pools    [{slug, name, first_gpu, gpus}]        nodes [{name, first_gpu, gpus}]        both in row order
-//   programs [{slug, name, hue}]                    hue 1…4, 0 for all others
+//   programs [{slug, name, hue}]                    hue 1…12, 0 for all others
 //   bars     [{job, run?, label, url?, budget, program, shade (0…2), first_gpu, gpus, start, end,
 //              protected_until?, unfunded_from?, planned?, realtime?, preempted?, parked? [[start, end]],
 //              end_text?, tip? [[name, value]]}]    one per run or placement, and per interval of a service

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from django.template.loader import get_template, render_to_string
 
+from clusters.palette import HUES
+
 pytestmark = pytest.mark.once
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATES = sorted((ROOT / "templates").rglob("*.html"))
@@ -48,7 +50,7 @@ def test_patterns_exist_for_every_hue():
     ids = set(
         re.findall(r'<pattern id="([a-z0-9-]+)"', (ROOT / "templates/_icons.html").read_text())
     )
-    hues = ["0", "1", "2", "3", "4", "grey"]
+    hues = [*map(str, range(HUES + 1)), "grey"]
     assert ids == {f"{kind}-{hue}" for kind in ("hatch", "pale") for hue in hues} | {"cross"}
 
 

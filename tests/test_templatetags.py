@@ -135,9 +135,9 @@ def test_ranges_name_the_day_only_where_it_turns():
 
 
 def test_hues_beyond_the_checked_set_are_grey():
-    assert [tags.hue(n) for n in (1, 4, 5, 0, None, "org")] == [
+    assert [tags.hue(n) for n in (1, 12, 13, 0, None, "org")] == [
         "hue-1",
-        "hue-4",
+        "hue-12",
         "hue-0",
         "hue-0",
         "hue-0",

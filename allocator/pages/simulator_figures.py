@@ -12,8 +12,9 @@ from allocator.models import Simulation
 from allocator.pages.names import Names
 from allocator.pages.simulator_measures import Course, Line, lines, thousandths
 from allocator.simulating import results
-from budgets.hues import HUES, Hue
+from budgets.hues import Hue
 from budgets.models import WHOLE
+from clusters.palette import HUES
 
 POLICY_WORDS = {
     "fairshare": gettext_lazy("fairshare"),

@@ -15,7 +15,8 @@ from allocator.models import Simulation
 from allocator.pages.names import SHADES, Names, Program
 from allocator.pages.plan_feed import words
 from allocator.simulating import inputs, results
-from budgets.hues import HUES, Hue
+from budgets.hues import Hue
+from clusters.palette import HUES
 from workloads.models import Job
 
 DAY_S = 24 * 3600

@@ -16,10 +16,11 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
+from clusters.palette import HUES
+
 register = template.Library()
 
 MGPUS_PER_CREDIT = 3_600_000  # one GPU-hour at rate 1, in milli-GPU-seconds
-HUES = 4  # programs beyond share ink-grey
 NARROW = "\u202f"
 NO_VALUE = "–"
 
@@ -112,7 +113,7 @@ def job_number(pk: int) -> str:
 
 @register.filter
 def hue(index: int | str | None) -> str:
-    """CSS class of a program by its hue number (1 to 4); "org" is the organisation, else grey."""
+    """CSS class of a program by its hue number (1 to 12); "org" is the organisation, else grey."""
     if index == "org":
         return "hue-org"
     in_set = isinstance(index, int) and 1 <= index <= HUES
