@@ -289,6 +289,11 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": crontab(hour=2, minute=35),
         "options": {"expires": 12 * 3600},
     },
+    "score_demand": {
+        "task": "forecasting.tasks.score_demand",
+        "schedule": crontab(hour=2, minute=20),
+        "options": {"expires": 12 * 3600},
+    },
     "keep_traffic": {
         "task": "forecasting.tasks.keep_traffic",
         "schedule": crontab(hour=3, minute=25),

@@ -138,3 +138,35 @@ class DemandForecast(models.Model):
 
     def __str__(self) -> str:
         return f"{self.gpus} GPUs from {self.at} on"
+
+
+class DemandScore(models.Model):
+    """How a day's demand forecasts of a service did, over the timesteps whose need is known.
+
+    All sums are GPU-timesteps: needed; forecast; the lesser of both, timestep by timestep; held;
+    needed but not held; asked by the declared profile. Losses are sums of pinball losses in
+    thousandths of a GPU. ``covered`` counts timesteps with enough forecast.
+    """
+
+    service = models.ForeignKey(Service, on_delete=models.PROTECT, related_name="demand_scores")
+    day = models.DateField()  # of UTC
+    calibrated = models.BooleanField()  # its last timestep wasn't told by the declared profile
+    timesteps = models.PositiveIntegerField()
+    covered = models.PositiveIntegerField()
+    needed = models.PositiveIntegerField()
+    forecast = models.PositiveIntegerField()
+    met = models.PositiveIntegerField()
+    held = models.PositiveIntegerField()
+    short = models.PositiveIntegerField()
+    declared = models.PositiveIntegerField()
+    loss_milli = models.PositiveBigIntegerField()
+    declared_loss_milli = models.PositiveBigIntegerField()
+
+    class Meta:
+        ordering = ("service_id", "day")
+        constraints = (
+            models.UniqueConstraint(fields=["service", "day"], name="one_demand_score_a_day"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.covered} of {self.timesteps} timesteps of {self.day} covered"

@@ -3,11 +3,18 @@
 from django.db import models
 from django.db.models import Q
 
-from forecasting.demand_models import DemandForecast, RatePerGpu, ServiceProfile, TrafficBucket
+from forecasting.demand_models import (
+    DemandForecast,
+    DemandScore,
+    RatePerGpu,
+    ServiceProfile,
+    TrafficBucket,
+)
 from workloads.models import Job
 
 __all__ = [
     "DemandForecast",
+    "DemandScore",
     "Estimator",
     "Forecast",
     "RatePerGpu",

@@ -3,7 +3,7 @@
 from celery import shared_task
 
 from config.clock import now
-from forecasting import calibrating, looking_ahead, traffic
+from forecasting import calibrating, demand_scores, looking_ahead, traffic
 
 
 @shared_task(name="forecasting.tasks.look_ahead")
@@ -16,6 +16,12 @@ def look_ahead() -> int:
 def recalibrate() -> int:
     """Make services' profiles anew by night."""
     return calibrating.recalibrate_all(now=now())
+
+
+@shared_task(name="forecasting.tasks.score_demand")
+def score_demand() -> int:
+    """Hold by night what services were forecast to want against what came."""
+    return demand_scores.score_all(now=now())
 
 
 @shared_task(name="forecasting.tasks.keep_traffic")
