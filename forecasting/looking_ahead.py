@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 Source = DemandForecast.Source
 NEAR = timedelta(hours=24)  # followed by the recent level
 FAR = timedelta(hours=72)  # told at all: longer than any horizon, and a worker's day off
+RECENT_DAYS = 8  # of traffic: all that tells the level
 FRESH = timedelta(hours=24)  # older traffic says nothing of the level
 
 
@@ -104,7 +105,7 @@ def _recent(service: Service, profile: ServiceProfile, now: datetime) -> Ahead |
     """The forecast by the recent level; None where the traffic is too old, or too little."""
     model = core.unpacked(profile.fitted)
     try:
-        known = profiles.history(service, until=now)
+        known = profiles.history(service, until=now, days=RECENT_DAYS)
         if known is None or known.end < now - FRESH:
             return None
         steps = int((now + NEAR + step() - known.end).total_seconds()) // known.step_s + 1

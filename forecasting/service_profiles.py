@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 from clusters.refusals import Refused
 from forecasting import gpu_rates, traffic
 from forecasting.core import calibrating as core
-from forecasting.core.profile import DemandError, Traffic
+from forecasting.core.profile import KEPT_DAYS, DemandError, Traffic
 from forecasting.models import RatePerGpu, ServiceProfile
 from workloads.models import Job, Service
 
@@ -65,9 +65,9 @@ def terms_of(service: Service, rate: RatePerGpu) -> core.Terms:
         raise Refused("rate_per_gpu", str(error)) from None
 
 
-def history(service: Service, *, until: datetime) -> Traffic | None:
-    """Return the service's traffic by timesteps, or by multiples of one; None: there is none."""
-    found = traffic.series(service, until=until)
+def history(service: Service, *, until: datetime, days: int = KEPT_DAYS) -> Traffic | None:
+    """Return the service's newest traffic by timesteps, or by multiples of one; None: none."""
+    found = traffic.series(service, until=until, days=days)
     if found is None:
         return None
     try:

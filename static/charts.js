@@ -8,6 +8,8 @@
 //            settled_mgpus?: [[at, n]]     drawn thin: what was left of closed timesteps alone
 //            forecast_mgpus?: [[at, low, likely, high]], marks?: [{at, label, draft?}],
 //            runs_out?: {at, label: [line, …]}}
+// demand    {zone, from, to, now, step_minutes, traffic_step_minutes, per_gpu (a second, or null), traffic: [[at, rate]],
+//            told: [[at, GPUs]], ahead: [[at, GPUs]], held: [[at, GPUs]]}      steps; GPUs on the left, traffic on the right
 // bars      {hue, zone, days: [at], values_mgpus: [n], name}         one bar a day, hollow (parked)
 (() => {
   const CREDIT = 3600000, DAY = 864e5, page = document.documentElement.lang || 'en', lang = page === 'en' ? 'en-GB' : page; // day before month
@@ -73,6 +75,27 @@
           line('likely', fan.map(p => [p[0], p[2]]), {color: hue, width: 1.5, type: [2, 3]}, {z: 3, ...end}),
           line('settled', settled, {color: hue, width: 1, opacity: .6}, {z: 3}),
           line('left', left, {color: hue, width: 2.5}, {z: 4})]};
+    },
+    // a service: traffic as a line, GPUs as steps. The right axis is the left one × what a GPU does, so that the line shows the need
+    demand(d) {
+      const at = clock(d.zone), o = base(), now = at(d.now), step = d.step_minutes * 6e4, tstep = (d.traffic_step_minutes || 60) * 6e4, name = {traffic: 'traffic', told: 'forecast', held: 'held', ...d.words};
+      const gapped = (rows, length) => rows.flatMap(([t, v], n) => { const a = at(t), next = rows[n + 1] && at(rows[n + 1][0]); return next && next - a > 1.5 * length ? [[a, v], [a + length, v], [a + length, null]] : [[a, v]]; });
+      const ended = (rows, length) => (rows.length ? [...rows, [rows.at(-1)[0] + length, rows.at(-1)[1]]] : rows);
+      const traffic = ended(gapped(d.traffic, tstep), tstep), told = ended(gapped(d.told, step), step), ahead = ended(d.ahead.map(([t, v]) => [at(t), v]), step), held = d.held.map(([t, v]) => [at(t), v]);
+      const peak = Math.max(1, ...[told, ahead, held].flatMap(s => s.map(p => p[1] || 0))), most = Math.max(0, ...traffic.map(p => p[1] || 0));
+      const gpus = Math.ceil(Math.max(peak, d.per_gpu ? most / d.per_gpu : 0) * 1.1), right = d.per_gpu ? gpus * d.per_gpu : Math.max(most * 1.1, 1e-6);
+      const value = (rows, t) => { let v = null; for (const [a, x] of rows) { if (a > t) break; v = x; } return v; }, rate = v => number(v, v && v < 10 ? 2 : 0);
+      const rows = t => { const f = t < now ? value(told, t) : value(ahead, t), v = t < now ? value(traffic, t) : null, h = t <= now ? value(held, t) : null, out = [];
+        if (v !== null) out.push([name.traffic, rate(v) + '/s' + (d.per_gpu ? ` (${Math.ceil(v / d.per_gpu - 1e-9)} GPUs)` : '')]); if (f !== null) out.push([name.told, number(f) + ' GPUs']); if (h !== null) out.push([name.held, number(h) + ' GPUs']); return out; };
+      return {...o, legend: {top: 0, left: 0, itemWidth: 18, itemHeight: 8, textStyle: {color: css('ink-2'), fontSize: 12}, data: [name.traffic, name.told, name.held]}, grid: {...o.grid, top: 44},
+        tooltip: {...o.tooltip, formatter: p => tip(moment(p[0].axisValue), rows(p[0].axisValue))},
+        xAxis: axis({type: 'time', min: at(d.from), max: at(d.to), splitLine: {show: false}, minInterval: DAY, maxInterval: DAY, axisLabel: {formatter: day, showMinLabel: true, showMaxLabel: false, alignMinLabel: 'left', hideOverlap: true}}),
+        yAxis: [axis({type: 'value', name: 'GPUs', nameTextStyle: {color: css('ink-3'), align: 'left'}, nameGap: 8, min: 0, max: gpus, axisLine: {show: false}, axisLabel: {formatter: short, showMaxLabel: false}}), axis({type: 'value', name: 'a second', nameTextStyle: {color: css('ink-3'), align: 'right'}, nameGap: 8, min: 0, max: right, axisLine: {show: false}, splitLine: {show: false}, axisLabel: {formatter: short, showMaxLabel: false}})],
+        series: [
+          line(name.held, held, {color: css('ink-3'), width: 1}, {step: 'end', z: 2, itemStyle: {color: css('ink-3')}, areaStyle: {color: css('ink-3'), opacity: .14}}),
+          line(name.traffic, traffic, {color: css('ink'), width: 1.25}, {yAxisIndex: 1, z: 3, step: 'end', itemStyle: {color: css('ink')}, connectNulls: false}),
+          line(name.told, told, {color: css('h1'), width: 2}, {step: 'end', z: 4, itemStyle: {color: css('h1')}, connectNulls: false, markLine: {symbol: 'none', silent: true, label: {formatter: 'now', position: 'end', color: css('ink'), fontWeight: 600, fontSize: 12, distance: 4}, lineStyle: {color: css('ink'), width: 1.5, type: 'solid'}, data: [{xAxis: now}]}}),
+          line(name.told, ahead, {color: css('h1'), width: 2, type: [4, 3]}, {step: 'end', z: 4, itemStyle: {color: css('h1')}})]};
     },
     // credits a day, hollow as parked is everywhere
     bars(d) {

@@ -280,6 +280,11 @@ PAGES = [
     ("post", "jobs/{job}/extend", PETREL | {"member": 403, "viewer": 403}),
     ("post", "jobs/{job}/urgency", PETREL | {"member": 403, "viewer": 403}),
     ("get", "jobs/{job}/charges.csv", PETREL),
+    ("get", "jobs/{job}/demand.json", NOTHING),  # it is no service
+    ("get", "jobs/{job}/traffic.csv", NOTHING),
+    ("post", "jobs/{job}/traffic", NOTHING),
+    ("post", "jobs/{job}/calibration", NOTHING),
+    ("post", "jobs/{job}/recalibrate", NOTHING),
     ("get", "plan", EVERYONE),
     ("get", "plan.json", EVERYONE),
     ("get", "nodes", EVERYONE),

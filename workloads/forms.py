@@ -300,3 +300,29 @@ BATCH_ONLY = {
     "work",
 }
 REALTIME_ONLY = {"profile", "step_minutes", "time_zone", "swap_cap"}
+
+
+class CalibrationForm(forms.Form):
+    """How a service is to follow its traffic."""
+
+    calibrated = forms.BooleanField(required=False)
+    rate_per_gpu = forms.DecimalField(
+        label=gettext_lazy("One GPU does, a second"), required=False, localize=True
+    )
+    least_gpus = forms.IntegerField(label=gettext_lazy("No fewer GPUs than"), min_value=0)
+    most_gpus = forms.IntegerField(label=gettext_lazy("No more GPUs than"), min_value=1)
+
+
+class TrafficForm(forms.Form):
+    """A file of past traffic."""
+
+    file = forms.FileField(label=gettext_lazy("Past traffic"))
+    step_minutes = forms.IntegerField(label=gettext_lazy("Minutes of a step"), required=False)
+
+
+def first_error(form: forms.Form) -> str:
+    """Return what is wrong first, with the field that it is about."""
+    name, errors = next(iter(form.errors.items()))
+    field = form.fields.get(name)
+    label = field.label if field is not None else ""
+    return f"{label}: {errors[0]}" if label else str(errors[0])

@@ -1,15 +1,20 @@
 """Pages of jobs: the list, the submit form with its quote, one job and its charges."""
 
 import csv
+from collections.abc import Callable
+from datetime import timedelta
 from typing import cast
 from uuid import uuid4
 
+from django import forms
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import conditional_page, require_POST, require_safe
@@ -17,13 +22,17 @@ from django.views.decorators.http import conditional_page, require_POST, require
 from allocator import admission, sessions, urgency
 from allocator.pages import job as pages
 from allocator.pages import jobs as lists
+from allocator.pages import service as service_pages
 from allocator.pages import session as session_pages
 from allocator.pages import submit as submitting
 from allocator.pages.names import Names
 from budgets.access import Action, can, standing
 from clusters.models import Pool
+from clusters.refusals import Refused
 from config.clock import now
-from workloads.forms import ExtendForm, JobForm
+from forecasting import calibrating, traffic
+from workloads.api.traffic import csv_of
+from workloads.forms import CalibrationForm, ExtendForm, JobForm, TrafficForm, first_error
 from workloads.models import Job
 
 SENT_BEFORE = gettext_lazy(
@@ -76,6 +85,8 @@ def job(request: HttpRequest, pk: int) -> HttpResponse:
         "extend_key": "" if part else uuid4().hex,
         "urgencies": Job.Urgency.choices,
     }
+    if page.job.is_realtime and not part:
+        context["service"] = service_pages.page(request.user, page.job, now=now())
     return render(request, "workloads/_job.html" if part else "workloads/job.html", context)
 
 
@@ -143,6 +154,93 @@ def charges(request: HttpRequest, pk: int) -> HttpResponse:
     writer.writerow(pages.CHARGE_COLUMNS)
     writer.writerows(pages.charge_rows(found))
     return response
+
+
+@require_safe
+@login_required
+def demand(request: HttpRequest, pk: int) -> JsonResponse:
+    """A service's traffic and GPUs, for static/charts.js."""
+    found = service_pages.of(pages.find(request.user, pk))
+    return JsonResponse(service_pages.chart(found, now=now()))
+
+
+@require_safe
+@login_required
+def traffic_file(request: HttpRequest, pk: int) -> HttpResponse:
+    """All traffic that is kept of a service, as CSV."""
+    found = service_pages.of(pages.find(request.user, pk))
+    start = now() - timedelta(days=settings.TRAFFIC_KEPT_DAYS)
+    return csv_of(found, traffic.between(found.service, start=start, end=now()))
+
+
+@require_POST
+@login_required
+def send_traffic(request: HttpRequest, pk: int) -> HttpResponse:
+    """Keep a file of past traffic, or say what is wrong with it."""
+    found, form = _changeable(request, pk), TrafficForm(request.POST, request.FILES)
+
+    def keep() -> str:
+        given = form.cleaned_data
+        content = given["file"].read(traffic.MOST_FILE_BYTES + 1)
+        stored = traffic.store(
+            job=found,
+            rows=traffic.read_csv(content),
+            step_minutes=given["step_minutes"],
+            now=now(),
+        )
+        return _("%(new)s rates are new, %(changed)s changed.") % vars(stored)
+
+    return _said(request, found, form, keep)
+
+
+@require_POST
+@login_required
+def calibration(request: HttpRequest, pk: int) -> HttpResponse:
+    """Change how a service follows its traffic."""
+    found, form = _changeable(request, pk), CalibrationForm(request.POST)
+
+    def change() -> str:
+        by = cast(User, request.user)
+        calibrating.change(service=found.service, by=by, now=now(), **form.cleaned_data)
+        return _("Saved.")
+
+    return _said(request, found, form, change)
+
+
+@require_POST
+@login_required
+def recalibrate(request: HttpRequest, pk: int) -> HttpResponse:
+    """Make the next version of a service's profile now."""
+    found, form = _changeable(request, pk), forms.Form({})
+
+    def make() -> str:
+        by = cast(User, request.user)
+        made = calibrating.recalibrate(service=found.service, now=now(), by=by)
+        return made.reason or _("Version %(n)s is in force.") % {"n": made.version}
+
+    return _said(request, found, form, make)
+
+
+def _changeable(request: HttpRequest, pk: int) -> Job:
+    """The service, if the reader may change it."""
+    found = service_pages.of(pages.find(request.user, pk))
+    if not can(request.user, Action.SUBMIT, found.budget):
+        raise PermissionDenied
+    return found
+
+
+def _said(
+    request: HttpRequest, job: Job, form: forms.Form, deed: Callable[[], str]
+) -> HttpResponse:
+    """Do it, and say on the job's page what came of it, or why it can't be."""
+    try:
+        if not form.is_valid():
+            messages.error(request, first_error(form))
+        else:
+            messages.success(request, deed())
+    except Refused as refused:
+        messages.error(request, refused.sentence)
+    return redirect(f"{reverse('job', args=[job.pk])}#service")
 
 
 def _form(request: HttpRequest) -> JobForm:
