@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 
@@ -50,7 +50,7 @@ def submit(*, budget: Budget, user: User, spec: JobSpec, now: datetime) -> Job:
     digest = _digest(budget, spec)
     if (known := _known(user, spec, digest)) is not None:
         return known
-    _refuse_what_cannot_be(budget, spec, now)
+    check(budget, spec, now)
     try:
         with transaction.atomic():
             # Looked at again, under the lock of whoever archives or divides it.
@@ -137,7 +137,8 @@ def _known(user: User, spec: JobSpec, digest: str) -> Job | None:
     return job
 
 
-def _refuse_what_cannot_be(budget: Budget, spec: JobSpec, now: datetime) -> None:
+def check(budget: Budget, spec: JobSpec, now: datetime) -> None:
+    """Refuse what a submission would be refused for, whoever asks; raises AdmissionError."""
     try:
         validate(
             spec,
@@ -192,16 +193,21 @@ def _pools(spec: JobSpec) -> list[Pool]:
 
 def _refuse_what_never_fits(spec: JobSpec, pools: list[Pool], now: datetime) -> None:
     """A block that no acceptable pool could hold even empty would wait for ever."""
-    capacity: dict[int, int] = {}
-    for node in Node.objects.filter(pool__in=pools):
-        if node.is_active(now):
-            capacity[node.pool_id] = capacity.get(node.pool_id, 0) + node.gpus
-    most = max(capacity.values(), default=0)
+    most = largest(pools, now)
     field = "profile" if spec.is_realtime else "gpus"
     if spec.peak_gpus() > most:
         raise AdmissionError(
             {field: f"The largest acceptable pool has {most} GPUs: ask for {most} or fewer."}
         )
+
+
+def largest(pools: Iterable[Pool], now: datetime) -> int:
+    """GPUs of the largest of some pools."""
+    capacity: dict[int, int] = {}
+    for node in Node.objects.filter(pool__in=pools):
+        if node.is_active(now):
+            capacity[node.pool_id] = capacity.get(node.pool_id, 0) + node.gpus
+    return max(capacity.values(), default=0)
 
 
 def _refuse_what_no_cluster_starts(spec: JobSpec, pools: list[Pool]) -> None:

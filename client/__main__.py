@@ -23,6 +23,7 @@ examples:
   export ALLOTMENT_URL=http://127.0.0.1:8000
   export ALLOTMENT_TOKEN=$(python3 -m client token yuki)
   python3 -m client submit orlo/science/petrel train --gpus 8 --hours 2 -- python train.py
+  python3 -m client estimate orlo/science/petrel --work '{"parameters": "7B", "tokens": "1B"}'
   python3 -m client jobs --mine --state queued
   python3 -m client show 17
   python3 -m client submit orlo/science/petrel notebook --session --limit-hours 2 --gpus 1
@@ -89,6 +90,19 @@ def _submit(client: Client, asked: argparse.Namespace) -> Any:
     return client.submit(idempotency_key=asked.key, **given)
 
 
+def _estimate(client: Client, asked: argparse.Namespace) -> Any:
+    job = {
+        "budget": asked.budget,
+        "kind": asked.kind,
+        "gpus": asked.gpus,
+        "pools": asked.pool,
+        "expected_duration_s": asked.hours,
+        "work": asked.work,
+        "deadline": asked.deadline,
+    }
+    return client.estimate(**{k: value for k, value in job.items() if value not in (None, [])})
+
+
 def _jobs(client: Client, asked: argparse.Namespace) -> Any:
     found = client.jobs(budget=asked.budget, states=asked.state, mine=asked.mine)
     return list(islice(found, asked.limit))
@@ -144,6 +158,7 @@ def _drains(client: Client, asked: argparse.Namespace) -> Any:
 
 COMMANDS: dict[str, Command] = {
     "submit": _submit,
+    "estimate": _estimate,
     "jobs": _jobs,
     "show": lambda client, asked: client.show(asked.job),
     "cancel": lambda client, asked: client.cancel(asked.job),
@@ -191,6 +206,7 @@ def _parser() -> argparse.ArgumentParser:
     token = command("token", "Print a token for a password: asked for, or ALLOTMENT_PASSWORD.")
     token.add_argument("username")
     _add_submit(command("submit", "Submit a job; what to run stands after --."))
+    _add_estimate(command("estimate", "Say what a job would take, cost and wait."))
     _add_jobs(command("jobs", "List jobs, the newest first."))
     command("show", "Show one job: runs, charges, why it waits.").add_argument("job", type=int)
     command("cancel", "Cancel a job.").add_argument("job", type=int)
@@ -235,6 +251,16 @@ def _add_submit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--swap-cap", type=int, help="real time: most GPUs to gain or lose a step")
     parser.add_argument("--work", type=_object, help="what it computes, as JSON, or @FILE with it")
     parser.add_argument("--key", help="idempotency key: sent again, it answers the same job")
+
+
+def _add_estimate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("budget", help="path of a project, such as orlo/science/petrel")
+    parser.add_argument("--kind", default="training", help="default: training")
+    parser.add_argument("--gpus", type=int, help="a power of two; else the least that fits")
+    parser.add_argument("--pool", action="append", help="may be repeated; any if left out")
+    parser.add_argument("--hours", type=_seconds, help="how long you think it will take")
+    parser.add_argument("--work", type=_object, help="what it computes, as JSON, or @FILE with it")
+    parser.add_argument("--deadline", help="such as 2026-12-01T00:00:00Z")
 
 
 def _add_extend(parser: argparse.ArgumentParser) -> None:

@@ -52,6 +52,14 @@ class Client:
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
         return self._send("POST", "jobs/", body=job, headers=headers)
 
+    def estimate(self, **job: Any) -> Json:
+        """Ask what a job would take, cost and wait, and on which GPUs it fits; nothing is written.
+
+        As for `submit`; `gpus` may be left out where `work` says what it computes. `deadline`:
+        ISO 8601 with a zone.
+        """
+        return self._send("POST", "estimates/", body=job)
+
     def show(self, job: int) -> Json:
         """Return one job with runs, charges, why it waits, and its story."""
         return self._send("GET", f"jobs/{job}/")

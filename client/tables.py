@@ -190,8 +190,41 @@ def traffic(found: dict[str, Any]) -> str:
     return table(("at", "a second"), rows, right=(1,))
 
 
+def estimate(found: dict[str, Any]) -> str:
+    """Return what a job would take, why, and on which other numbers of GPUs it fits."""
+    spans = [duration(found[name]) for name in ("p10_s", "p50_s", "p90_s")]
+    fits = {None: "not known", True: "fits", False: "doesn't fit"}[found["fits"]]
+    facts = [
+        ("GPUs", f"{found['gpus']}"),
+        ("takes", " – ".join(spans)),
+        ("costs", f"{credits(found['likely_mgpus'])}, at most {credits(found['high_mgpus'])}"),
+        ("by", f"{found['method']} ({found['version']})"),
+        ("in memory", fits),
+        ("hold", f"{credits(found['hold_mgpus'])} credits: {found['verdict']}"),
+        ("starts", found["start_text"]),
+    ]
+    shown = [table(("", ""), facts).partition("\n")[2], "\n".join(found["reasons"])]
+    if found["options"]:
+        heads = ("GPUs", "likely", "9 in 10", "credits", "")
+        rows = [
+            (
+                *(one["gpus"], duration(one["p50_s"]), duration(one["p90_s"])),
+                *(credits(one["likely_mgpus"]), _marks(one)),
+            )
+            for one in found["options"]
+        ]
+        shown.append(table(heads, rows, right=(0, 1, 2, 3)))
+    return "\n\n".join(shown)
+
+
+def _marks(option: dict[str, Any]) -> str:
+    in_time = {None: "", True: "in time", False: "too late"}[option["in_time"]]
+    return ", ".join(filter(None, ["cheapest" * option["cheapest"], in_time]))
+
+
 SHOWN: dict[str, Callable[[Any], str]] = {
     "submit": job,
+    "estimate": estimate,
     "show": job,
     "cancel": job,
     "extend": job,

@@ -95,6 +95,7 @@ api: list[URLPattern | URLResolver] = [
     path("jobs/<int:pk>/traffic.csv/", workloads.TrafficFile.as_view()),
     path("jobs/<int:pk>/calibration/", workloads.Calibration.as_view()),
     path("jobs/<int:pk>/recalibrate/", workloads.Recalibrate.as_view()),
+    path("estimates/", workloads.Estimates.as_view()),
     path("plan/", allocator.Plan.as_view()),
     path("cycles/", allocator.Cycles.as_view()),
     path("cycles/<int:pk>/", allocator.CycleDetail.as_view()),

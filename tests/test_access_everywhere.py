@@ -48,7 +48,8 @@ class Deed:
 
 
 API = "/api/v1/budgets/{path}/"
-NAMED = {"/api/v1/jobs/": "budget", "/api/v1/budgets/": "parent", "/api/v1/simulations/": "budget"}
+NAMED = {"/api/v1/budgets/": "parent"}
+NAMED |= dict.fromkeys(("/api/v1/jobs/", "/api/v1/estimates/", "/api/v1/simulations/"), "budget")
 TRACE = "job_id,submit_time_s,gpus,duration_s,group\n1,0,1,60,a\n"
 DEEDS = (
     *(Deed(A.VIEW, "get", API + what) for what in ("", "burn/", "change-sets/", "roles/")),
@@ -57,6 +58,7 @@ DEEDS = (
     Deed(A.VIEW, "get", "/api/v1/jobs/{theirs}/"),
     Deed(A.VIEW, "get", "/jobs/{theirs}"),
     Deed(A.SUBMIT, "post", "/api/v1/jobs/", {"name": "x", "kind": "training", "gpus": 1}),
+    Deed(A.SUBMIT, "post", "/api/v1/estimates/", {"kind": "training", "gpus": 1}),
     Deed(A.CANCEL_OWN, "post", "/api/v1/jobs/{mine}/cancel/"),
     Deed(A.CANCEL_OWN, "post", "/jobs/{mine}/cancel"),
     Deed(A.CANCEL_ANY, "post", "/api/v1/jobs/{theirs}/cancel/"),

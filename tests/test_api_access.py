@@ -222,6 +222,12 @@ TABLE: list[Any] = [
         SUBMIT | {"budget": "orlo/science/petrel"},
         PETREL | {"viewer": 403, "stranger": 400, "nobody": 400},
     ),
+    (
+        "post",
+        "estimates/",
+        SUBMIT | {"budget": "orlo/science/petrel"},
+        PETREL | {"viewer": 403, "stranger": 400, "nobody": 400},
+    ),
     ("get", "jobs/{job}/", None, PETREL),
     ("post", "jobs/{job}/cancel/", None, PETREL | {"member": 403, "viewer": 403}),
     (

@@ -11,7 +11,7 @@ import pytest
 from allocator import cycle
 from client import Client, Problem, tables, token_for
 from client.__main__ import main
-from clusters.models import Window
+from clusters.models import Pool, Window
 from config import clock
 from ledger import services as ledger
 from tests import factories as make
@@ -239,3 +239,16 @@ def test_credits_are_rounded_to_hundredths(mgpus, shown):
 
 def test_what_others_named_cannot_draw_on_the_terminal():
     assert "\x1b" not in tables.table(("a",), [("\x1b[2Jx",)])
+
+
+def test_a_job_is_estimated_without_being_submitted(member, run, tmp_path):
+    Pool.objects.update(gpu_type="H100")
+    (tmp_path / "work.json").write_text('{"parameters": "7B", "tokens": "1B"}')
+    work = json.loads((tmp_path / "work.json").read_text())
+    found = member.estimate(budget=PETREL, kind="training", work=work)
+    assert (found["gpus"], found["fits"]) == (found["options"][0]["gpus"], True)
+    asked = ("--work", f"@{tmp_path}/work.json", "--deadline", "2199-01-01T00:00:00Z")
+    code, out, _ = run("estimate", PETREL, *asked)
+    assert (code, "cheapest, in time" in out) == (0, True)
+    assert tables.duration(found["p50_s"]) in out
+    assert not Job.objects.exists()

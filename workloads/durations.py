@@ -28,3 +28,13 @@ def parse(text: str) -> int:
         total += float(part[1].replace(",", ".")) * SECONDS[unit]
         last = unit
     return round(total)
+
+
+def words(seconds: int) -> str:
+    """Return a length of time as plain text: 45 s, 12 min, 3 h 58, 2 d 4 h."""
+    if seconds < SECONDS["min"]:
+        return f"{seconds} s"
+    if seconds < SECONDS["h"]:
+        return f"{seconds // 60} min"
+    hours, minutes = seconds // 3600, seconds % 3600 // 60
+    return f"{hours // 24} d {hours % 24} h" if hours >= 48 else f"{hours} h {minutes:02d}"

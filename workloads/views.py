@@ -25,6 +25,7 @@ from allocator.pages import jobs as lists
 from allocator.pages import service as service_pages
 from allocator.pages import session as session_pages
 from allocator.pages import submit as submitting
+from allocator.pages import submit_words
 from allocator.pages.names import Names
 from budgets.access import Action, can, standing
 from clusters.models import Pool
@@ -61,16 +62,14 @@ def new(request: HttpRequest) -> HttpResponse:
         if job is not None:
             messages.success(request, _("Submitted. This page follows it to its end."))
             return redirect("job", pk=job.pk)
-    return render(request, "workloads/new.html", {"form": form, "quote": _quote(form)})
+    return render(request, "workloads/new.html", _quoted(form))
 
 
 @require_POST
 @login_required
 def quote(request: HttpRequest) -> HttpResponse:
     """What the job in the form would cost, asked while it is filled in."""
-    form = _form(request)
-    context = {"quote": _quote(form), "form": form}
-    return render(request, "workloads/_quote.html", context)
+    return render(request, "workloads/_quote.html", _quoted(_form(request)))
 
 
 @require_safe
@@ -270,6 +269,12 @@ def _submit(request: HttpRequest, form: JobForm) -> Job | None:
         form.renew_key()
         form.add_error(None, SENT_BEFORE % {"number": error.job.pk})
     return None
+
+
+def _quoted(form: JobForm) -> dict[str, object]:
+    """The form, its quote and when it would start, as templates want them."""
+    quote = _quote(form)
+    return {"form": form, "quote": quote, "start": quote and submit_words.start(quote)}
 
 
 def _quote(form: JobForm) -> submitting.Quote | None:

@@ -8,12 +8,14 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from allocator.admission import estimate_of, minimum_runtime
+from allocator.admission import estimate_of, gpu_types, largest, minimum_runtime
+from allocator.gaps import Gap, first_gap
 from budgets import shares
 from budgets.access import Action, Person, standing, visible_q
 from budgets.models import Budget
 from budgets.periods import active
 from clusters.models import Pool
+from forecasting import works
 from forecasting.services import Estimate
 from ledger.figures import accounts
 from ledger.rates import Rates
@@ -21,6 +23,31 @@ from workloads.models import Job
 from workloads.specs import MAX_GPUS, JobSpec
 
 DAY_MINUTES = 24 * 60
+
+
+@dataclass(frozen=True)
+class Option:
+    """The same job on another number of GPUs: seconds, and milli-GPU-seconds at the quote's rate.
+
+    ``in_time``: at p90 it ends by the deadline if it starts at once; None without a deadline.
+    """
+
+    gpus: int
+    low_s: int
+    likely_s: int
+    high_s: int
+    rate_per_mille: int
+    is_asked: bool = False
+    is_cheapest: bool = False
+    in_time: bool | None = None
+
+    @property
+    def likely_mgpus(self) -> int:
+        return self.gpus * self.rate_per_mille * self.likely_s
+
+    @property
+    def high_mgpus(self) -> int:
+        return self.gpus * self.rate_per_mille * self.high_s
 
 
 @dataclass(frozen=True)
@@ -44,10 +71,23 @@ class Quote:
     binding: str
     binding_is_own: bool
     verdict: str
+    binding_path: str = ""
     day_mgpus: int | None = None  # a service's cost of a day by its profile
+    options: tuple[Option, ...] = ()  # what else it fits on, if what it computes is given
+    gap: Gap | None = None  # when a block of that size is free; None: no plan tells
+    waits_for_funds: bool = False
+    deadline: datetime | None = None
 
     def _cost(self, seconds: int) -> int:
         return self.gpus * self.rate_per_mille * seconds
+
+    @property
+    def likely_gpu_seconds(self) -> int:
+        return self.gpus * self.likely_s
+
+    @property
+    def high_gpu_seconds(self) -> int:
+        return self.gpus * self.high_s
 
     @property
     def low_mgpus(self) -> int:
@@ -60,6 +100,11 @@ class Quote:
     @property
     def high_mgpus(self) -> int:
         return self._cost(self.high_s)
+
+    @property
+    def least_in_time(self) -> int | None:
+        """The fewest GPUs on which it ends by the deadline, if any does."""
+        return next((one.gpus for one in self.options if one.in_time), None)
 
     @property
     def short_mgpus(self) -> int:
@@ -78,7 +123,9 @@ def visible_job_ids(user: Person, ids: tuple[int, ...]) -> set[int]:
     return set(seen.values_list("pk", flat=True))
 
 
-def quote(*, budget: Budget, spec: JobSpec, now: datetime) -> Quote | None:
+def quote(
+    *, budget: Budget, spec: JobSpec, now: datetime, deadline: datetime | None = None
+) -> Quote | None:
     """Quote a job; None while it lacks what a quote needs. A constant number of queries."""
     gpus = spec.peak_gpus() if not spec.is_realtime or spec.profile else 0
     pools = [p for p in Pool.objects.all() if not spec.pools or p.slug in spec.pools]
@@ -100,9 +147,67 @@ def quote(*, budget: Budget, spec: JobSpec, now: datetime) -> Quote | None:
         dearest=dearest.name,
         hold_mgpus=0 if spec.is_realtime else least * gpus * rate,
         day_mgpus=_day(spec, rate) if spec.is_realtime else None,
+        deadline=deadline,
         **_means(budget, now),
     )
-    return replace(made, verdict=_verdict(made, spec))
+    verdict = _verdict(made, spec)
+    short = verdict in ("short", "no_period") and spec.when_unfunded == Job.WhenUnfunded.WAIT
+    return replace(
+        made,
+        verdict=verdict,
+        waits_for_funds=short,
+        gap=None if short else _gap(made, spec, pools, now),
+        options=_options(budget, spec, made, pools, now),
+    )
+
+
+def _gap(made: Quote, spec: JobSpec, pools: list[Pool], now: datetime) -> Gap | None:
+    if spec.is_realtime:
+        return None
+    least = min(made.minimum_runtime_s, made.low_s)
+    lasts = (max(1, least), max(1, made.likely_s), max(1, made.high_s))
+    return first_gap(gpus=made.gpus, durations_s=lasts, pools=[p.slug for p in pools], now=now)
+
+
+def _options(
+    budget: Budget, spec: JobSpec, made: Quote, pools: list[Pool], now: datetime
+) -> tuple[Option, ...]:
+    """The counts of GPUs that it fits on and a pool has; none where what it computes can't tell."""
+    if not spec.work or made.estimate.fits is None:
+        return ()
+    asked: dict[str, Any] = {"kind": spec.kind, "work": spec.work, "project": budget.path}
+    try:
+        found = works.options(gpu_types=gpu_types(spec), **asked)
+    except works.CannotEstimate:
+        return ()
+    most = largest(pools, now)
+    found = [one for one in found if one.gpus <= most]
+    cheapest = min(found, key=lambda one: (one.gpus * one.p50_s, one.gpus), default=None)
+    left = None if made.deadline is None else int((made.deadline - now).total_seconds())
+    return tuple(
+        Option(
+            gpus=one.gpus,
+            low_s=one.p10_s,
+            likely_s=one.p50_s,
+            high_s=one.p90_s,
+            rate_per_mille=made.rate_per_mille,
+            is_asked=one.gpus == made.gpus,
+            is_cheapest=one is cheapest,
+            in_time=None if left is None else one.p90_s <= left,
+        )
+        for one in found
+    )
+
+
+def least_gpus(*, budget: Budget, spec: JobSpec) -> int:
+    """The fewest GPUs that what a job computes fits on; raises works.CannotEstimate."""
+    if not spec.work:
+        raise works.CannotEstimate("Say how many GPUs, or what it computes.")
+    asked: dict[str, Any] = {"kind": spec.kind, "work": spec.work, "project": budget.path}
+    found = works.options(gpu_types=gpu_types(spec), **asked)
+    if not found:
+        raise works.CannotEstimate("It fits on no number of GPUs of every type that it accepts.")
+    return found[0].gpus
 
 
 def _within(seconds: int, limit: int | None) -> int:
@@ -127,9 +232,11 @@ def _means(budget: Budget, now: datetime) -> dict[str, Any]:
         }
     found = accounts(period=period, at=now)
     binding = found.binding(budget.pk)
+    bound = Budget.objects.get(pk=binding)
     return {
         "spendable_mgpus": found.spendable(budget.pk),
-        "binding": Budget.objects.get(pk=binding).name,
+        "binding": bound.name,
+        "binding_path": bound.path,
         "binding_is_own": binding == budget.pk,
         "verdict": "",
     }

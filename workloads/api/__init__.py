@@ -1,6 +1,7 @@
 """The API of jobs: what it takes, what it shows, and its views."""
 
 from workloads.api.calibration import Calibration, Recalibrate
+from workloads.api.estimates import Estimates
 from workloads.api.traffic import Traffic, TrafficFile
 from workloads.api.views import CancelJob, ChangeUrgency, ExtendJob, JobDetail, Jobs
 
@@ -8,6 +9,7 @@ __all__ = [
     "Calibration",
     "CancelJob",
     "ChangeUrgency",
+    "Estimates",
     "ExtendJob",
     "JobDetail",
     "Jobs",

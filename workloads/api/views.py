@@ -66,7 +66,7 @@ class Jobs(ListAPIView[Job]):
         asked = JobIn(data=request.data)
         asked.is_valid(raise_exception=True)
         given = dict(asked.validated_data)
-        user, budget = _person(request), _budget(request, given.pop("budget"))
+        user, budget = _person(request), budget_to_submit_to(request, given.pop("budget"))
         spec = spec_from(given | _key(request, given))
         _check_dependencies(user, spec)
         known = rows.by_key(user, spec.idempotency_key)
@@ -171,7 +171,7 @@ def _context(request: Request) -> dict[str, Any]:
     return {"user": request.user, "names": Names.load(request.user), "now": clock.now()}
 
 
-def _budget(request: Request, path: str) -> Budget:
+def budget_to_submit_to(request: Request, path: str) -> Budget:
     budget = visible(request.user).filter(path=path).first()
     if budget is None:
         raise ValidationError({"budget": ["There is no such budget, or none that you may see."]})

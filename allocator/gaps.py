@@ -1,0 +1,105 @@
+"""When a block that is in no plan yet would be free: gaps of the newest committed plan."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from allocator.cycle import unpack
+from allocator.reading import newest
+
+Cells = npt.NDArray[np.bool_]
+Steps = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Gap:
+    """The range in which a block may start, by the plan of `planned_at`.
+
+    `low` is the first gap for its least duration, `likely` and `high` for longer ones; None: there
+    is none before the plan's end, `until`.
+    """
+
+    planned_at: datetime
+    until: datetime
+    low: datetime | None
+    likely: datetime | None
+    high: datetime | None
+
+
+def first_gap(
+    *, gpus: int, durations_s: tuple[int, int, int], pools: Collection[str], now: datetime
+) -> Gap | None:
+    """Look for a legal block of GPUs that stays free for each of three rising durations.
+
+    What the plan gives to others is taken; beyond its end all is free. None while nothing is
+    planned. One query.
+    """
+    cycle = newest()
+    if cycle is None:
+        return None
+    problem = unpack(bytes(cycle.snapshot))
+    step = timedelta(minutes=problem["timestep_minutes"])
+    busy = _busy(problem, unpack(bytes(cycle.plan))["grid"])
+    passed = max(0, (now - cycle.timestep) // step)
+    free = _free_steps(busy, list(_blocks(problem["nodes"], gpus, pools)))[:, passed:]
+    found = []
+    for seconds in durations_s:
+        steps = -(-seconds // int(step.total_seconds()))
+        enough = np.flatnonzero((free >= steps).any(axis=0))
+        at = cycle.timestep + step * (passed + int(enough[0])) if len(enough) else None
+        found.append(None if at is None else max(at, now))
+    return Gap(cycle.at, cycle.timestep + step * problem["horizon"], *found)
+
+
+def _busy(problem: Mapping[str, Any], grid: Sequence[Sequence[str | None]]) -> Cells:
+    """Rows × timesteps that are planned, or drained."""
+    busy = np.array([[cell is not None for cell in row] for row in grid], dtype=np.bool_)
+    busy = busy.reshape(len(grid), problem["horizon"])
+    first = dict(_firsts(problem["nodes"]))
+    sizes = {node["name"]: node["gpus"] for node in problem["nodes"]}
+    for drain in problem.get("drains", ()):
+        at = first[drain["node"]]
+        busy[at : at + sizes[drain["node"]], drain["from"] : drain["to"]] = True
+    return busy
+
+
+def _firsts(nodes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, int]]:
+    sums = accumulate((node["gpus"] for node in nodes), initial=0)
+    yield from ((node["name"], at) for node, at in zip(nodes, sums, strict=False))
+
+
+def _blocks(
+    nodes: Sequence[Mapping[str, Any]], gpus: int, pools: Collection[str]
+) -> Iterator[tuple[int, int]]:
+    """Yield [first row, last row) of each legal block: in a node, or whole nodes of one pool."""
+    at = 0
+    for k, node in enumerate(nodes):
+        if not pools or node.get("pool", "default") in pools:
+            for first in range(at, at + node["gpus"] - gpus + 1):
+                yield first, first + gpus
+            rows, last = node["gpus"], k + 1
+            while rows < gpus and last < len(nodes) and nodes[last].get("pool") == node.get("pool"):
+                rows, last = rows + nodes[last]["gpus"], last + 1
+            if rows == gpus and last > k + 1:
+                yield at, at + gpus
+        at += node["gpus"]
+
+
+def _free_steps(busy: Cells, blocks: Sequence[tuple[int, int]]) -> Steps:
+    """Blocks × timesteps: how long each is free from there on; beyond the end it is for ever."""
+    rows, horizon = busy.shape
+    sums = np.zeros((rows + 1, horizon), dtype=np.int64)
+    np.cumsum(busy, axis=0, out=sums[1:])
+    first, last = np.array(blocks, dtype=np.int64).reshape(-1, 2).T
+    taken = sums[last] > sums[first]
+    free = np.zeros((len(blocks), horizon), dtype=np.int64)
+    ahead = np.full(len(blocks), 10**9, dtype=np.int64)
+    for t in range(horizon - 1, -1, -1):
+        ahead = np.where(taken[:, t], 0, ahead + 1)
+        free[:, t] = ahead
+    return free
