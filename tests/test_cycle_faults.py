@@ -17,7 +17,7 @@ from clusters.models import SimulatedFault, SimulatedTask
 from ledger.models import ClosedTimestep, Entry
 from tests.factories import HOUR, T0, TIMESTEP, make_cluster, make_nodes, make_pool
 from tests.flaky import Flaky
-from tests.helpers import Institute, make_institute
+from tests.helpers import Institute, assert_reconciled, make_institute
 from workloads.models import Holding, Job, Run
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once]
@@ -296,3 +296,23 @@ def test_calls_that_fail_at_random_lose_nothing(flaky, seed):
     assert ClosedTimestep.objects.count() == 12
     assert Job.objects.filter(state=Job.State.COMPLETED).exists()
     assert Entry.objects.filter(kind="charge").exists()
+
+
+def test_an_end_whose_hold_can_t_be_released_is_no_end_yet(place, monkeypatch):
+    """End and release are one transaction: what falls over between them has ended nothing."""
+    job = place.submit(place.petrel)
+    run(place, T0)
+    admission.cancel(job=job, by=place.user, now=T0 + MINUTE)
+
+    def broken(**given: object) -> None:
+        raise RuntimeError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("allocator.driving.ledger.release_rest", broken)
+        with pytest.raises(RuntimeError, match="the disk is full"):
+            cycle.run(at=T0 + MINUTE, trigger="test")
+    assert job.runs.get().ended_at is None
+    run(place, T0 + 2 * MINUTE)
+    assert job.runs.get().state == Run.State.ENDED
+    place.cycle(T0 + TIMESTEP)
+    assert_reconciled()
