@@ -9,6 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import OperationalError, transaction
+from django.db.models import F
 
 from allocator import driving, requests
 from allocator.promises import Promise, promises
@@ -25,6 +26,7 @@ from workloads.models import Extension, Job, Run
 MINUTE = timedelta(minutes=1)
 TRIES, PAUSE_S = 40, 0.05  # while a cycle writes about the same run
 LOCK_NOT_AVAILABLE = "55P03"  # PostgreSQL's code
+REFUSED_BY = ("job", "node", "binding", "period")  # what stands in the way, by name
 
 
 @dataclass(frozen=True)
@@ -178,13 +180,20 @@ def _limits(run: Run, until: datetime, ahead: Iterable[Promise], now: datetime) 
     found += [one for one in ahead if one.is_in(run.protected_until, protected)][:1]
     short = further.short_of(run=run, until=protected, now=now)
     if short is not None:
-        data = {
-            "binding": None if short.binding is None else short.binding.path,
-            "needed_mgpus": short.needed_mgpus,
-            "spendable_mgpus": short.spendable_mgpus,
-        }
-        found.append(Promise(short.until, None, "credits", data))
+        found.append(Promise(short.until, None, "credits", _lacks(short)))
+    short = further.short_beyond(run=run, until=protected, now=now)
+    if short is not None:
+        name = None if short.period is None else short.period.name
+        found.append(Promise(short.until, None, "period", _lacks(short) | {"period": name}))
     return found
+
+
+def _lacks(short: further.Short) -> dict[str, Any]:
+    return {
+        "binding": None if short.binding is None else short.binding.path,
+        "needed_mgpus": short.needed_mgpus,
+        "spendable_mgpus": short.spendable_mgpus,
+    }
 
 
 def _refuse(run: Run, by: User, more_s: int, least: Promise, now: datetime) -> Answer:
@@ -194,9 +203,27 @@ def _refuse(run: Run, by: User, more_s: int, least: Promise, now: datetime) -> A
     until = end + minutes * MINUTE
     most_s = minutes * 60
     data = least.data | {"until": iso(until), "most_s": most_s}
-    made = _write(run, by, more_s, now, rule=least.rule, data=data)
-    workloads.log(run.job, "extension_refused", at=now, run=run, actor=by, rule=least.rule, **data)
+    made = _kept(run, by, least)
+    if made is None:
+        made = _write(run, by, more_s, now, rule=least.rule, data=data)
+        told = {"rule": least.rule, "extension": made.pk} | data
+        workloads.log(run.job, "extension_refused", at=now, run=run, actor=by, **told)
+    else:
+        Extension.objects.filter(pk=made.pk).update(again=F("again") + 1, again_at=now)
     return Answer(least.rule, data, until, most_s, made)
+
+
+def _kept(run: Run, by: User, least: Promise) -> Extension | None:
+    """Return the refusal that says the same already: to the same person, for the same reason.
+
+    Whoever asks again and again adds to its count, and fills neither the table nor the story. Once
+    an extension is granted, or something else stands in the way, a refusal is a new one.
+    """
+    asked = Extension.objects.filter(run=run)
+    granted = asked.filter(rule="").order_by("-pk").values_list("pk", flat=True).first()
+    like = asked.filter(asked_by=by, rule=least.rule, pk__gt=granted or 0)
+    same = [least.data.get(name) for name in REFUSED_BY]
+    return next((one for one in like if [one.data.get(name) for name in REFUSED_BY] == same), None)
 
 
 def _grant(run: Run, by: User, more_s: int, key: str | None, now: datetime) -> Answer:

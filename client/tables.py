@@ -288,9 +288,10 @@ def _session(found: dict[str, Any]) -> list[tuple[str, str]]:
             facts.append(("costs", f"{credits(box['an_hour_mgpus'])} an hour, {rest}"))
         facts += [("extending", box["cannot"])] if box["cannot"] else []
     if found["extensions"]:
-        last = found["extensions"][-1]
+        last = sorted(found["extensions"], key=lambda one: str(one["last_at"]))[-1]
         said = last["refusal"] or f"by {duration(last['more_s'])}, to {last['asked_until']}"
-        facts.append(("extended", f"{said} ({last['asked_by']}, {last['asked_at']})"))
+        times = f", {last['again'] + 1} times" if last["again"] else ""
+        facts.append(("extended", f"{said} ({last['asked_by']}, {last['last_at']}{times})"))
     return facts
 
 

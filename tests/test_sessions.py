@@ -13,6 +13,7 @@ from django.db.models import F
 from allocator import cycle, driving, sessions
 from allocator.admission import AdmissionError
 from allocator.models import Alarm, AllocatorState
+from allocator.promises import Promise
 from clusters.connectors import KINDS
 from clusters.models import Drain, SimulatedFault, SimulatedTask
 from ledger import reports
@@ -385,6 +386,59 @@ def test_a_refusal_is_kept_with_its_reason(place):
     event = JobEvent.objects.get(kind="extension_refused")
     assert (event.data["rule"], event.data["hours"]) == ("bound", 12)
     assert (run_of(job).told_limit_s, held(job)) == (12 * HOUR_S, 64 * CREDIT)
+
+
+def test_the_same_refusal_again_is_counted_on_the_first(place):
+    job = started(place, time_limit_s=12 * HOUR_S)
+    for minute in range(1, 40):
+        answer = extend(job, minute, T0 + minute * MINUTE)
+        assert (answer.rule, answer.most_s) == ("bound", 0)
+    made = Extension.objects.get()
+    assert (made.asked_s, made.asked_at, made.again) == (60, T0 + MINUTE, 38)
+    assert made.last_at == T0 + 39 * MINUTE
+    assert JobEvent.objects.get(kind="extension_refused").data["extension"] == made.pk
+
+
+def test_another_reason_person_or_thing_in_the_way_is_a_refusal_of_its_own(place):
+    job, manager = started(place), make.make_user()
+    node = run_of(job).holdings.get().node
+    for minute in range(1, 4):
+        extend(job, 13 * 60, T0 + minute * MINUTE)
+        extend(job, 13 * 60, T0 + minute * MINUTE, by=manager)
+    drain = Drain.objects.create(node=node, starts_at=T0 + 2 * HOUR, reason="firmware")
+    for minute in range(4, 6):
+        extend(job, 13 * 60, T0 + minute * MINUTE)
+    drain.delete()
+    extend(job, 13 * 60, T0 + 7 * MINUTE)
+    kept = Extension.objects.values_list("asked_by", "rule", "again")
+    own = job.submitted_by_id
+    assert list(kept) == [(own, "bound", 3), (manager.pk, "bound", 2), (own, "draining", 1)]
+    assert extend(job, 30, T0 + 8 * MINUTE).is_granted
+    extend(job, 13 * 60, T0 + 9 * MINUTE)
+    assert list(kept.all())[3:] == [(own, "", 0), (own, "bound", 0)]
+
+
+def test_another_job_that_stands_in_the_way_is_named(place, monkeypatch):
+    job = started(place)
+    for number in (7, 8, 8):
+        promise = Promise(T0 + 2 * HOUR, None, "promised", {"job": number, "budget": "orlo"})
+        monkeypatch.setattr(sessions, "promises", lambda one=promise, **_: [one])
+        extend(job, 120, T0 + MINUTE)
+    assert [(one.data["job"], one.again) for one in Extension.objects.all()] == [(7, 0), (8, 1)]
+
+
+def test_the_database_lets_a_count_rise_and_nothing_else(place):
+    job = started(place, time_limit_s=12 * HOUR_S)
+    extend(job, 30, T0 + MINUTE)
+    for changed in (
+        {"again": 0, "again_at": T0},
+        {"again": 1, "rule": ""},
+        {"again": 1, "data": {}},
+        {"again": 1, "asked_by": make.make_user()},
+    ):
+        with pytest.raises(DatabaseError, match="append-only"), transaction.atomic():
+            Extension.objects.update(**changed)
+    assert Extension.objects.update(again=1, again_at=T0 + HOUR) == 1
 
 
 def test_the_database_changes_and_deletes_no_answer(place):

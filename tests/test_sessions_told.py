@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from rest_framework.test import APIClient
 
+from allocator import sessions
 from allocator.pages import job as pages
 from allocator.pages.session_words import refusal
 from client import tables
@@ -79,9 +80,25 @@ def test_api_page_and_command_line_give_the_same_answer(place):
     assert sentence in page_says(place.user, job, "1 h")
     assert sentence in page_says(place.user, job, "1 h", htmx=False)
     detail = api(place.user).get(f"/api/v1/jobs/{job.pk}/").json()
-    assert [one["refusal"] for one in detail["extensions"]] == [sentence] * 3
-    assert sentence in tables.job(detail)
-    assert text_of(client_of(place.user).get(f"/jobs/{job.pk}")).count(sentence) == 3
+    (kept,) = detail["extensions"]
+    assert (kept["refusal"], kept["again"]) == (sentence, 2)
+    assert (kept["asked_at"], kept["last_at"]) == ("2026-10-01T00:40:00Z",) * 2
+    assert f"{sentence} (someone, 2026-10-01T00:40:00Z, 3 times)" in tables.job(detail)
+    told = text_of(client_of(place.user).get(f"/jobs/{job.pk}"))
+    assert told.count(sentence) == 1
+    assert "Asked 2 times more, last at 00:40, with the same answer." in told
+
+
+def test_the_command_line_tells_what_was_answered_last(place):
+    job = started(place)
+    for more_s, minute in ((12 * HOUR_S, 1), (1800, 2), (12 * HOUR_S, 3)):
+        sessions.extend(job=job, by=place.user, more_s=more_s, now=T0 + minute * MINUTE)
+    detail = api(place.user).get(f"/api/v1/jobs/{job.pk}/").json()
+    shown = detail["extensions"]
+    assert [(one["granted"], one["again"]) for one in shown] == [(False, 0), (True, 0), (False, 0)]
+    earlier = shown[0] | {"again": 1, "last_at": "2026-10-01T00:50:00Z"}
+    said = tables.job(detail | {"extensions": [earlier, *shown[1:]]})
+    assert "2026-10-01T00:50:00Z, 2 times)" in said
 
 
 def test_the_api_extends_and_shows_the_job(place):
@@ -101,6 +118,8 @@ def test_the_api_extends_and_shows_the_job(place):
             "granted": True,
             "rule": "",
             "refusal": "",
+            "again": 0,
+            "last_at": "2026-10-01T00:40:00Z",
         }
     ]
 

@@ -276,7 +276,8 @@ class Extension(models.Model):
     """More time that somebody asked for a session, and what came of it. Never changed.
 
     ``ended_at`` is when its time box ended before, ``asked_until`` what was asked for. ``rule``
-    says why it was refused, with the particulars in ``data``; empty: it was granted.
+    says why it was refused, with the particulars in ``data``; empty: it was granted. A refusal
+    counts those like it that came after: ``again`` more, the last ``again_at``. Only these move.
     """
 
     run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="extensions")
@@ -290,6 +291,8 @@ class Extension(models.Model):
     rule = models.CharField(max_length=16, blank=True)
     data = models.JSONField(default=dict)
     idempotency_key = models.CharField(max_length=100, null=True, blank=True)  # noqa: DJ001 null: no key
+    again = models.PositiveIntegerField(default=0)
+    again_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         ordering = ("id",)
@@ -307,6 +310,10 @@ class Extension(models.Model):
     @property
     def is_granted(self) -> bool:
         return not self.rule
+
+    @property
+    def last_at(self) -> datetime:
+        return self.again_at or self.asked_at
 
 
 class JobEvent(models.Model):

@@ -20,7 +20,7 @@ from budgets.access import redacted
 from budgets.models import WHOLE
 from ledger.instants import to_seconds
 from ledger.reports import JobCharges
-from workloads.models import Job, JobEvent, Run
+from workloads.models import Extension, Job, JobEvent, Run
 
 if TYPE_CHECKING:
     from allocator.pages.job import Place
@@ -113,6 +113,7 @@ class _Teller:
         for line in charges.lines:
             before = self.parked.get(line.run_number, 0)
             self.parked[line.run_number] = before + line.parked_gpu_seconds
+        self.again = _again(job) if job.session else {}
         self.decisions = {
             event.run_id: event for event in self.events if event.kind == "preempted_decided"
         }
@@ -139,6 +140,7 @@ class _Teller:
             comparison = self._comparison(data)
         if event.kind == "extension_refused":
             data["sentence"] = session_words.refusal(data["rule"], data, now=event.at)
+            data["again"] = self.again.get(data.get("extension", 0))
         if event.kind == "urgency":
             for when in ("before", "after"):
                 data[f"{when}_text"] = Job.Urgency(data[when]).label.lower()
@@ -191,6 +193,11 @@ class _Teller:
             preemptor=side(data["preemptor_share"], self.names),
             victim=side(data["victim_share"], self.names),
         )
+
+
+def _again(job: Job) -> dict[int, Extension]:
+    """Return the refused extensions that were refused again in the same way, by id."""
+    return Extension.objects.filter(run__job=job, again__gt=0).in_bulk()
 
 
 def side(share: dict[str, Any], names: Names) -> Side:

@@ -254,6 +254,10 @@ class ExtensionOut(serializers.Serializer[Any]):
     granted = serializers.BooleanField(source="extension.is_granted")
     rule = serializers.CharField(source="extension.rule", help_text="That refused it, or nothing")
     refusal = serializers.CharField(source="sentence")
+    again = serializers.IntegerField(
+        source="extension.again", help_text="How often it was refused so again to the same person"
+    )
+    last_at = Instant(source="extension.last_at", help_text="When it was asked for last")
 
 
 class JobDetailOut(JobOut):
