@@ -49,6 +49,7 @@ class Action(StrEnum):
     TRANSFER = "transfer"  # between budgets below it, and out of its reserve
     MANAGE_ROLES = "manage_roles"  # in it
     RENAME = "rename"  # itself, and so the paths of all below it
+    COMPARE_PEOPLE = "compare_people"  # by name: what each declares against what it uses
     SIMULATE = "simulate"  # the cluster for it, and see what others simulated for it
     ADMINISTER = "administer"  # periods, grants, adjustments
 
@@ -71,6 +72,7 @@ NEEDS = {
     Action.TRANSFER: Kind.MANAGER,
     Action.MANAGE_ROLES: Kind.MANAGER,
     Action.RENAME: Kind.MANAGER,
+    Action.COMPARE_PEOPLE: Kind.MANAGER,
     Action.SIMULATE: Kind.MANAGER,
     Action.ADMINISTER: Kind.ADMINISTRATOR,
 }

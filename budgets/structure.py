@@ -27,7 +27,17 @@ SLUG_MAX, NAME_MAX, PATH_MAX = 50, 100, 400
 # Words that addresses of pages and of the API put behind a budget's path.
 RESERVED = frozenset(
     (
-        *("archive", "burn", "change-sets", "diff", "edit", "exemptions", "export", "jobs"),
+        *(
+            "archive",
+            "asked",
+            "burn",
+            "change-sets",
+            "diff",
+            "edit",
+            "exemptions",
+            "export",
+            "jobs",
+        ),
         *("move", "new", "periods", "plan", "reactivate", "rename", "report", "requests", "roles"),
         *("by-hand", "shares", "transfers"),
     )

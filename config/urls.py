@@ -11,6 +11,7 @@ from allocator import views as cluster_pages
 from allocator.views import simulator as simulator_pages
 from budgets import api as budgets
 from budgets import views as budget_pages
+from budgets.views import asked as asked_pages
 from budgets.views import by_hand as by_hand_pages
 from budgets.views import diffs as diff_pages
 from budgets.views import drafts as draft_pages
@@ -47,6 +48,7 @@ api: list[URLPattern | URLResolver] = [
     path("budgets/<path:path>/roles/<str:username>/", budgets.RoleOf.as_view()),
     path("budgets/<path:path>/burn/", ledger.Burn.as_view()),
     path("budgets/<path:path>/burn/<str:kind>/", ledger.BurnFile.as_view()),
+    path("budgets/<path:path>/asked/", budgets.Asked.as_view()),
     path("budgets/<path:path>/archive/", budgets.Archive.as_view()),
     path("budgets/<path:path>/reactivate/", budgets.Reactivate.as_view()),
     path("budgets/<path:path>/move/", budgets.Move.as_view()),
@@ -124,6 +126,7 @@ pages: list[URLPattern | URLResolver] = [
         name="burn-report",
     ),
     path("budgets/<path:path>/report", ledger_pages.report_page, name="report"),
+    path("budgets/<path:path>/asked", asked_pages.asked, name="budget-asked"),
     path("budgets/<path:path>/requests", budget_pages.ask, name="ask"),
     path("budgets/<path:path>/transfers", budget_pages.transfers, name="transfers"),
     path(

@@ -10,6 +10,7 @@
 //            runs_out?: {at, label: [line, …]}}
 // demand    {zone, from, to, now, step_minutes, traffic_step_minutes, per_gpu (a second, or null), traffic: [[at, rate]],
 //            told: [[at, GPUs]], ahead: [[at, GPUs]], held: [[at, GPUs]]}      steps; GPUs on the left, traffic on the right
+// asked     {hue, points_s: [[used, asked]], times_per_mille}       seconds; the dashed line is the median job
 // bars      {hue, zone, days: [at], values_mgpus: [n], name}         one bar a day, hollow (parked)
 (() => {
   const CREDIT = 3600000, DAY = 864e5, page = document.documentElement.lang || 'en', lang = page === 'en' ? 'en-GB' : page; // day before month
@@ -96,6 +97,16 @@
           line(name.traffic, traffic, {color: css('ink'), width: 1.25}, {yAxisIndex: 1, z: 3, step: 'end', itemStyle: {color: css('ink')}, connectNulls: false}),
           line(name.told, told, {color: css('h1'), width: 2}, {step: 'end', z: 4, itemStyle: {color: css('h1')}, connectNulls: false, markLine: {symbol: 'none', silent: true, label: {formatter: 'now', position: 'end', color: css('ink'), fontWeight: 600, fontSize: 12, distance: 4}, lineStyle: {color: css('ink'), width: 1.5, type: 'solid'}, data: [{xAxis: now}]}}),
           line(name.told, ahead, {color: css('h1'), width: 2, type: [4, 3]}, {step: 'end', z: 4, itemStyle: {color: css('h1')}})]};
+    },
+    // what jobs declared against what they took, in hours; above the line more was asked than used
+    asked(d) {
+      const o = base(), hours = s => s / 3600, points = d.points_s.map(([used, asked]) => [hours(used), hours(asked)]), all = points.flat();
+      const low = 2 ** Math.floor(Math.log2(Math.min(...all))), high = 2 ** Math.ceil(Math.log2(Math.max(...all, low * 2))), times = d.times_per_mille / 1000;
+      const scale = name => axis({type: 'log', logBase: 2, min: low, max: high, name, nameLocation: 'middle', nameGap: name ? 26 : 0, nameTextStyle: {color: css('ink-3'), fontSize: 12}, axisLabel: {formatter: v => (v >= 1 ? number(v) : '1/' + number(1 / v)), hideOverlap: true}});
+      const along = (by, type) => ({type: 'line', symbol: 'none', silent: true, clip: true, data: [[low, low * by], [high, high * by]], lineStyle: {color: css(type === 'solid' ? 'ctl' : 'ink'), width: type === 'solid' ? 1 : 1.5, type}});
+      return {...o, grid: {...o.grid, top: 8, bottom: 24}, tooltip: {...o.tooltip, trigger: 'item', formatter: p => tip('', [['used', number(p.value[0], 1) + ' h'], ['asked', number(p.value[1], 1) + ' h']])},
+        xAxis: scale('used, h; asked upwards'), yAxis: scale(''),
+        series: [along(1, 'solid'), along(times, [5, 4]), {type: 'scatter', data: points, symbolSize: 6, itemStyle: {color: hueOf(d.hue), opacity: .75}}]};
     },
     // credits a day, hollow as parked is everywhere
     bars(d) {

@@ -57,7 +57,9 @@ def closed(until: datetime) -> None:
 
 def at(monkeypatch: pytest.MonkeyPatch, instant: datetime) -> None:
     """Let the pages' clock stand at an instant."""
-    own = tuple(f"budgets.views{name}" for name in ("", ".by_hand", ".diffs", ".names", ".places"))
+    own = tuple(
+        f"budgets.views{name}" for name in ("", ".asked", ".by_hand", ".diffs", ".names", ".places")
+    )
     for module in ("config.shell", "config.views", *own, "ledger.views"):
         monkeypatch.setattr(f"{module}.now", lambda: instant)
 

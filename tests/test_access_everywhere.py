@@ -52,7 +52,10 @@ NAMED = {"/api/v1/budgets/": "parent"}
 NAMED |= dict.fromkeys(("/api/v1/jobs/", "/api/v1/estimates/", "/api/v1/simulations/"), "budget")
 TRACE = "job_id,submit_time_s,gpus,duration_s,group\n1,0,1,60,a\n"
 DEEDS = (
-    *(Deed(A.VIEW, "get", API + what) for what in ("", "burn/", "change-sets/", "roles/")),
+    *(
+        Deed(A.VIEW, "get", API + what)
+        for what in ("", "burn/", "change-sets/", "roles/", "asked/")
+    ),
     Deed(A.VIEW, "get", "/budgets/{path}"),
     Deed(A.VIEW, "get", "/budgets/{path}/diff"),
     Deed(A.VIEW, "get", "/api/v1/jobs/{theirs}/"),
@@ -248,6 +251,7 @@ PAGES = [
     ("post", "exemptions/{exemption}/approve", PETREL | {"member": 403, "viewer": 403}),
     ("post", "exemptions/{exemption}/decline", PETREL | {"member": 403, "viewer": 403}),
     ("get", "budgets/orlo/science/petrel/report", PETREL),
+    ("get", "budgets/orlo/science/petrel/asked", PETREL),
     ("get", "budgets/orlo/science/petrel/requests", PETREL),
     ("get", "budgets/orlo/science/petrel/transfers", SCIENCE),
     ("post", "budgets/orlo/science/petrel/transfers", SCIENCE),

@@ -83,6 +83,7 @@ TABLE: list[Any] = [
     ("get", "budgets/orlo/", None, WHOLE_TREE),
     ("get", "budgets/orlo/science/", None, SCIENCE),
     ("get", "budgets/orlo/science/petrel/", None, PETREL),
+    ("get", "budgets/orlo/science/asked/", None, SCIENCE),
     ("get", "budgets/orlo/science/burn/", None, SCIENCE),
     ("get", "budgets/orlo/science/burn/csv/", None, SCIENCE),
     ("get", "budgets/orlo/science/change-sets/", None, SCIENCE),

@@ -16,6 +16,7 @@ from budgets.models import Budget
 from budgets.periods import active
 from clusters.models import Pool
 from forecasting import works
+from forecasting.asked import Said, of_project
 from forecasting.services import Estimate
 from ledger.figures import accounts
 from ledger.rates import Rates
@@ -77,6 +78,7 @@ class Quote:
     gap: Gap | None = None  # when a block of that size is free; None: no plan tells
     waits_for_funds: bool = False
     deadline: datetime | None = None
+    said: Said | None = None  # how the project's declared durations came true
 
     def _cost(self, seconds: int) -> int:
         return self.gpus * self.rate_per_mille * seconds
@@ -109,6 +111,11 @@ class Quote:
     @property
     def short_mgpus(self) -> int:
         return max(0, self.hold_mgpus - (self.spendable_mgpus or 0))
+
+    @property
+    def took_part(self) -> int | None:
+        """What jobs of the project took of what was declared, in thousandths of a percent."""
+        return self.said.took_per_mille * 100 if self.said else None
 
 
 def leaves(user: Person, *, now: datetime) -> list[Budget]:
@@ -148,6 +155,7 @@ def quote(
         hold_mgpus=0 if spec.is_realtime else least * gpus * rate,
         day_mgpus=_day(spec, rate) if spec.is_realtime else None,
         deadline=deadline,
+        said=_said(budget, spec, now),
         **_means(budget, now),
     )
     verdict = _verdict(made, spec)
@@ -208,6 +216,12 @@ def least_gpus(*, budget: Budget, spec: JobSpec) -> int:
     if not found:
         raise works.CannotEstimate("It fits on no number of GPUs of every type that it accepts.")
     return found[0].gpus
+
+
+def _said(budget: Budget, spec: JobSpec, now: datetime) -> Said | None:
+    if spec.is_realtime:
+        return None
+    return of_project(budget=budget, declared_s=spec.expected_duration_s, now=now)
 
 
 def _within(seconds: int, limit: int | None) -> int:

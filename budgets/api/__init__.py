@@ -1,5 +1,6 @@
 """The API of budgets: the tree, changes of it, requests, transfers, notices, and people."""
 
+from budgets.api.asked import Asked
 from budgets.api.by_hand import ByHand, PreviewByHand
 from budgets.api.change_sets import ApproveChangeSet, ChangeSets, DeclineChangeSet
 from budgets.api.checkpoints import (
@@ -41,6 +42,7 @@ __all__ = [
     "ApproveExemption",
     "ApprovePeriod",
     "Archive",
+    "Asked",
     "BudgetDetail",
     "BudgetRequests",
     "Budgets",
