@@ -16,14 +16,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import reduce
+from operator import or_
 
-from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, Subquery, Value, When
 from django.db.models.functions import Least
 
 from allocator import refusals
 from allocator.models import Delivery, DeliveryDay
 from budgets import shares
-from budgets.models import Budget
 from clusters import services as clusters
 from ledger.segments import Segment
 from ledger.totals import Total
@@ -92,9 +93,10 @@ def summary(*, start: datetime, end: datetime) -> dict[int, Delivered]:
             got[budget] += more_got
     found = {budget: Delivered(owed[budget], got[budget]) for budget in owed}
     whole: dict[int, list[Delivered]] = defaultdict(list)
-    programs = Budget.objects.filter(parent__isnull=False, parent__parent=None)
-    for program, root in programs.values_list("pk", "parent_id"):
-        if root is not None and program in found:
+    places = shares.every_place()
+    roots = {one.budget_id for one in places if one.parent_id is None}
+    for program, root, _ in places:
+        if root in roots and program in found:
             whole[root].append(found[program])
     return found | {
         root: Delivered(
@@ -111,27 +113,40 @@ def _sums(start: datetime, end: datetime) -> Iterator[Iterable[tuple[int, int, i
     first += DAY if first < start else timedelta(0)
     until = min(_midnight(end), _summed_until())
     if first >= until:
-        yield _by_budget(start, end)
+        yield _by_budget((start, end))
         return
-    yield _by_budget(start, first)
-    before = _totals(first)
-    for budget, (owed, got) in _totals(until).items():
-        owed_before, got_before = before.get(budget, (0, 0))
-        if owed > owed_before:
-            yield [(budget, owed - owed_before, got - got_before)]
-    yield _by_budget(until, end)
+    yield _by_day(first, until)
+    yield _by_budget((start, first), (until, end))
+
+
+def _by_day(first: datetime, until: datetime) -> Iterator[tuple[int, int, int]]:
+    """Yield what was owed on the summed days in between: the later running total less the earlier.
+
+    Where nothing was asked for in between there is the earlier one alone, so less than nothing.
+    """
+    sign = Case(When(day__lt=first, then=Value(-1)), default=Value(1))
+    rows = DeliveryDay.objects.filter(_last_before(first) | _last_before(until)).order_by()
+    sums = rows.values_list("budget_id").annotate(
+        owed=Total(sign * F("owed_gpu_seconds")), got=Total(sign * F("delivered_gpu_seconds"))
+    )
+    return ((budget, owed, got) for budget, owed, got in sums if owed > 0)
+
+
+def _last_before(until: datetime) -> Q:
+    days = DeliveryDay.objects.filter(day__lt=until).order_by("-day")
+    return Q(day=Subquery(days.values("day")[:1]))
 
 
 def _totals(until: datetime) -> dict[int, tuple[int, int]]:
     """Every budget's (owed, delivered) of the summed days before an instant."""
-    days = DeliveryDay.objects.order_by("-day").values("day")
-    rows = DeliveryDay.objects.filter(day=Subquery(days.filter(day__lt=until)[:1])).order_by()
+    rows = DeliveryDay.objects.filter(_last_before(until)).order_by()
     found = rows.values_list("budget_id", "owed_gpu_seconds", "delivered_gpu_seconds")
     return {budget: (owed, got) for budget, owed, got in found}
 
 
-def _by_budget(start: datetime, end: datetime) -> QuerySet[Delivery, tuple[int, int, int]]:
-    rows = Delivery.objects.filter(timestep__gte=start, timestep__lt=end).order_by()
+def _by_budget(*spans: tuple[datetime, datetime]) -> QuerySet[Delivery, tuple[int, int, int]]:
+    inside = [Q(timestep__gte=start, timestep__lt=end) for start, end in spans]
+    rows = Delivery.objects.filter(reduce(or_, inside)).order_by()
     return rows.values_list("budget_id").annotate(owed=Total(OWED), got=Total(GOT))
 
 
@@ -145,7 +160,7 @@ def sum_days(*, before: datetime) -> None:
             return
         day = _midnight(next_one)
         totals = _totals(day)
-        for budget, owed, got in _by_budget(day, day + DAY):
+        for budget, owed, got in _by_budget((day, day + DAY)):
             owed_before, got_before = totals.get(budget, (0, 0))
             totals[budget] = (owed_before + owed, got_before + got)
         DeliveryDay.objects.bulk_create(

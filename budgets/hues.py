@@ -7,19 +7,19 @@ Programs are the children of the organisation. The first twelve ever created hav
 from collections.abc import Iterable, Mapping
 
 from budgets.models import Budget
+from budgets.shares import Place, every_place
 from clusters.palette import HUES
 
 Hue = int | str
-Row = tuple[int, int | None, str]
 ORGANISATION = "org"
 
 
 def of_budgets(budgets: Iterable[Budget] | None = None) -> Mapping[str, Hue]:
     """Return the hue of every budget by its path; "org" at the root. One query, or none."""
     if budgets is None:
-        rows: list[Row] = sorted(Budget.objects.order_by().values_list("pk", "parent_id", "path"))
+        rows = sorted(every_place())
     else:
-        rows = sorted((one.pk, one.parent_id, one.path) for one in budgets)
+        rows = sorted(Place(one.pk, one.parent_id, one.path) for one in budgets)
     roots = {pk for pk, parent_id, _ in rows if parent_id is None}
     programs = [path for _, parent_id, path in rows if parent_id in roots]
     numbers = {path: place if place <= HUES else 0 for place, path in enumerate(programs, 1)}

@@ -8,10 +8,10 @@ from budgets.access import Standing
 from budgets.models import Budget, Period
 from ledger.full_report import Asked
 from ledger.instants import LedgerError, iso, whole
+from ledger.segments import STARTED, periods_in_force
 
 SECOND = timedelta(seconds=1)
 YEARS = range(1970, 2200)
-STARTED = (Period.Status.ACTIVE, Period.Status.CLOSED)
 
 
 def asked(
@@ -37,8 +37,9 @@ def asked(
 
 def last_period(now: datetime) -> Period | None:
     """Return the period that runs at an instant, else the last that did."""
-    started = Period.objects.filter(status__in=STARTED, starts_at__lte=now)
-    return started.order_by("starts_at").last()
+    begun = (one for one in periods_in_force() if one.starts_at <= now)
+    started = [one for one in begun if one.status in STARTED]
+    return started[-1] if started else None
 
 
 def zone_named(name: str) -> ZoneInfo:

@@ -8,10 +8,9 @@ from fractions import Fraction
 
 from budgets.models import Budget, Period
 from budgets.periods import active
-from ledger.figures import closed_until
 from ledger.instants import midnight, span, to_seconds, whole
 from ledger.membership import Membership
-from ledger.models import ClosedTimestep
+from ledger.running import closed_span
 from ledger.spent import PeriodSpent, Spent, amounts_between, settled_by_time, settled_over
 
 DAY = 24 * 3600
@@ -124,11 +123,12 @@ def burn_rate(*, budget: Budget, now: datetime) -> int:
 
 def rate_window(period: Period, now: datetime) -> tuple[datetime, datetime] | None:
     """Return the interval that burn rates are taken over; None if nothing is closed yet."""
-    first = ClosedTimestep.objects.order_by("start").first()
-    if first is None:
+    closed = closed_span()
+    if closed is None:
         return None
-    end = min(closed_until() or now, now, period.ends_at)
-    start = max(period.starts_at, end - SMOOTHING, first.start)
+    first, last = closed
+    end = min(last, now, period.ends_at)
+    start = max(period.starts_at, end - SMOOTHING, first)
     return (start, end) if start < end else None
 
 

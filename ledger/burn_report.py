@@ -9,12 +9,13 @@ from typing import Any, Protocol
 from budgets import plans
 from budgets.models import Budget, Period
 from budgets.names import Names
-from clusters.reading import once, reading
+from clusters.reading import reading
 from ledger import period_end
 from ledger.burn import pace, per_day, rate_window, runway_days
 from ledger.figures import closed_until
 from ledger.instants import LedgerError, from_seconds, iso, span, to_seconds, whole
 from ledger.membership import Membership
+from ledger.segments import STARTED, periods_in_force
 from ledger.spent import Spent, amounts_between, settled_over, spent_in
 from ledger.standing import Figures, figures
 
@@ -158,16 +159,15 @@ def burn_report(
     )
 
 
-@once
 def report_period(start: datetime, end: datetime) -> Period:
     """Return the started period in which an interval ends."""
-    started = Period.objects.filter(status__in=(Period.Status.ACTIVE, Period.Status.CLOSED))
-    period = started.filter(starts_at__lt=end, ends_at__gt=start).order_by("-starts_at").first()
-    if period is None:
+    started = [one for one in periods_in_force() if one.status in STARTED]
+    inside = [one for one in started if one.starts_at < end and one.ends_at > start]
+    if not inside:
         raise LedgerError(
             f"No started period covers {iso(start)} to {iso(end)}: choose another interval."
         )
-    return period
+    return inside[-1]
 
 
 class _Report:

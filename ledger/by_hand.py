@@ -31,6 +31,7 @@ from ledger.instants import LedgerError, to_seconds, whole
 from ledger.lock import lock_ledger
 from ledger.membership import Membership
 from ledger.models import Entry
+from ledger.segments import periods_in_force
 
 # Seven decimals hold every amount that is a whole number of milli-GPU-seconds and ends: a credit
 # is 2⁷ × 3² × 5⁵ of them.
@@ -137,8 +138,7 @@ def entries_by_hand(budget_ids: Collection[int] = ()) -> QuerySet[Entry]:
     mine = Entry.objects.filter(WRITTEN, kind__in=(Entry.Kind.GRANT, Entry.Kind.ADJUST))
     if budget_ids:
         # By the index of a period's sums, and unordered: a budget has thousands of charges to each.
-        periods = list(Period.objects.values_list("pk", flat=True))
-        mine = mine.filter(period__in=periods, budget_id__in=budget_ids)
+        mine = mine.filter(period__in=periods_in_force(), budget_id__in=budget_ids)
     return Entry.objects.filter(pk__in=list(mine.order_by().values_list("pk", flat=True)))
 
 

@@ -137,7 +137,9 @@ def uncharged_in(period: Period, *, at: datetime, tree: Membership) -> Uncharged
 
 def _add_running(found: Accounts, mine: InBudget, starts: Sequence[int]) -> None:
     """Count what a budget runs: what is set aside for it, and what of the rest it can pay for."""
-    payable = mine.covered_mgpus + max(0, found.spendable(mine.budget_id))
+    payable = mine.covered_mgpus
+    if sum(mine.parts) > payable:
+        payable += max(0, found.spendable(mine.budget_id))
     for start, amount in zip(starts, mine.parts, strict=True):
         if amount:
             found.running_of[mine.budget_id, start] = paid = min(amount, payable)

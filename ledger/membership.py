@@ -8,7 +8,8 @@ from itertools import pairwise
 
 from django.db.models import Exists, OuterRef, QuerySet
 
-from budgets.models import Budget, ChangeSet, Share
+from budgets.models import ChangeSet, Share
+from budgets.shares import every_place
 from ledger.instants import to_seconds
 
 
@@ -34,13 +35,13 @@ class Membership:
     def __init__(self, parents: Mapping[int, int | None], moved: Mapping[int, _Stays]) -> None:
         self._parents = parents
         self._moved = moved
-        self._chains: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._chains: dict[int, dict[int, tuple[int, ...]]] = defaultdict(dict)  # by epoch
         self.moves = sorted({since for stays in moved.values() for since in stays.since[1:]})
 
     @classmethod
     def load(cls, *, without: Collection[int] = ()) -> "Membership":
         """Read who stood under whom; ``without``: as if change sets of these ids didn't hold."""
-        parents = dict(Budget.objects.values_list("id", "parent_id"))
+        parents = {one.budget_id: one.parent_id for one in every_place()}
         named: dict[int, set[int]] = defaultdict(set)
         for budget_id, parent_id in (
             _named(without).values_list("budget_id", "change_set__parent_id").distinct()
@@ -73,11 +74,11 @@ class Membership:
 
     def chain(self, budget_id: int, seconds: int) -> tuple[int, ...]:
         """Return the budget and its ancestors at an instant, from the budget to the root."""
-        epoch = self.epoch(seconds)
-        known = self._chains.get((budget_id, epoch))
-        if known is None:
-            known = self._chains[budget_id, epoch] = tuple(self._climb(budget_id, seconds))
-        return known
+        known = self._chains[bisect_right(self.moves, seconds) if self.moves else 0]
+        chain = known.get(budget_id)
+        if chain is None:
+            chain = known[budget_id] = tuple(self._climb(budget_id, seconds))
+        return chain
 
     def epoch(self, seconds: int) -> int:
         """Return how many moves came before: between two moves every chain stays the same."""

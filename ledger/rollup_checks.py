@@ -18,6 +18,7 @@ from ledger.lock import lock_ledger
 from ledger.models import Entry, JobRollup, JobSettled, Rollup, WholeRollup
 from ledger.rankings import SIGNED
 from ledger.rollups import (
+    AMOUNTS,
     BY_TIME_SIZES,
     Sums,
     WholeCell,
@@ -29,7 +30,6 @@ from ledger.rollups import (
     whole_cell,
     zones,
 )
-from ledger.stretches import AMOUNTS
 
 NAMES = dict(zip(AMOUNTS, ("mGPU-s", "GPU-seconds", "parked", "mGPU-s parked"), strict=True))
 

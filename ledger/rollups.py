@@ -15,7 +15,6 @@ from ledger.instants import local_day, to_seconds
 from ledger.kinds import HOLDS, SETTLES
 from ledger.lock import lock_ledger
 from ledger.models import Entry, JobRollup, JobSettled, Rollup, WholeRollup
-from ledger.stretches import AMOUNTS
 from ledger.totals import Total
 from workloads.models import Job
 
@@ -23,6 +22,7 @@ Kind, Size = Entry.Kind, Rollup.Size
 BY_TIME = (Kind.CHARGE, Kind.REFUND, Kind.ADJUST)  # what is summed by time too
 STRETCHES = (Size.HOUR, Size.DAY, Size.WEEK)
 BY_TIME_SIZES = (*STRETCHES, Size.LOCAL_DAY)
+AMOUNTS = ("amount_mgpus", "gpu_seconds", "parked_gpu_seconds", "parked_mgpus")
 SUMS = (Rollup, JobRollup, JobSettled)
 Pair = tuple[int, int]  # ids of a period and a budget
 Zones = Mapping[int, tzinfo]  # of periods, by id

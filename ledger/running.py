@@ -15,7 +15,7 @@ from django.db.models import (
     Case,
     F,
     Func,
-    Sum,
+    Subquery,
     Value,
     When,
 )
@@ -30,6 +30,7 @@ from ledger.membership import Membership
 from ledger.models import ClosedTimestep
 from ledger.rates import REFERENCE, Rates
 from ledger.segments import held_in
+from ledger.totals import Total
 
 # Spans in one statement: SQLite nests sums up to 1,000 deep, PostgreSQL has 1,664 columns in a row.
 MOST = 400
@@ -71,9 +72,17 @@ class Epoch(Func):
 
 
 @once
+def closed_span() -> tuple[datetime, datetime] | None:
+    """Return the start of the first closed timestep and the end of the last; None before any."""
+    first = ClosedTimestep.objects.order_by("start").values("start")[:1]
+    last = ClosedTimestep.objects.order_by("-start").annotate(first=Subquery(first))
+    return last.values_list("first", "end").first()
+
+
 def closed_until() -> datetime | None:
     """Return the end of the last closed timestep; None before the first."""
-    return ClosedTimestep.objects.order_by("-start").values_list("end", flat=True).first()
+    closed = closed_span()
+    return closed[1] if closed else None
 
 
 class Uncharged:
@@ -199,7 +208,7 @@ def _held(jobs: Collection[int] | None, marks: Sequence[int]) -> Statement:
     if jobs is not None:
         held = held.filter(run__job__in=sorted(jobs))
     spans = zip(_parts(marks), pairwise(marks), strict=True)
-    parts = {name: Sum(F("gpus") * _seconds(*span)) for name, span in spans}
+    parts = {name: Total(F("gpus") * _seconds(*span)) for name, span in spans}
     rows = held.filter(funded=True).values(of_run=F("run_id") + 0).annotate(**parts)
     return rows.query.sql_with_params()
 
@@ -239,7 +248,8 @@ def _hold(period: Period | None) -> str:
     signs = " ".join(f"WHEN '{kind}' THEN {sign}" for kind, sign in HOLDS.items())
     kinds = ", ".join(f"'{kind}'" for kind in HOLDS)
     return (
-        f"COALESCE((SELECT SUM(amount_mgpus * CASE kind {signs} END) FROM ledger_jobrollup one "
+        f"COALESCE((SELECT CAST(SUM(amount_mgpus * CASE kind {signs} END) AS bigint) "
+        "FROM ledger_jobrollup one "
         "WHERE one.job_id = run.job_id AND one.attempt = run.number "
         f"AND one.period_id = {period.pk} AND one.kind IN ({kinds})), 0) AS hold"
     )

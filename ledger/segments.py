@@ -10,12 +10,20 @@ from typing import NamedTuple
 from django.db.models import Case, F, Q, QuerySet, When
 
 from budgets.models import ChangeSet, Period
+from clusters.reading import once
 from ledger.instants import from_seconds, iso, span, timestep_seconds, to_seconds
 from ledger.membership import Membership
 from ledger.rates import Rates
 from workloads.models import Holding
 
-IN_FORCE = (Period.Status.APPROVED, Period.Status.ACTIVE, Period.Status.CLOSED)
+STARTED = (Period.Status.ACTIVE, Period.Status.CLOSED)
+IN_FORCE = (Period.Status.APPROVED, *STARTED)
+
+
+@once
+def periods_in_force() -> Sequence[Period]:
+    """Return the periods that entries may stand in, the first one first. One query."""
+    return list(Period.objects.filter(status__in=IN_FORCE).order_by("starts_at", "pk"))
 
 
 class Segment(NamedTuple):

@@ -20,13 +20,14 @@ from ledger.kinds import GRANTED, HOLDS, SETTLES
 from ledger.membership import Membership
 from ledger.models import Entry, Rollup, WholeRollup
 from ledger.running import closed_until
-from ledger.segments import IN_FORCE
+from ledger.segments import periods_in_force
 from ledger.stretches import (
     CORRECTIONS,
     FOREVER,
     PARKED_COST,
     Cover,
     by_epoch,
+    corrected_from,
     cover,
     segment_bounds,
     standing_below,
@@ -132,21 +133,19 @@ def _of_the_moved(period: Period, tree: Membership, moved: set[int]) -> Iterator
 def whole_periods(start: datetime, end: datetime, now: datetime) -> Sequence[Period] | None:
     """Return the periods that the interval holds all entries of, if it holds no part of another."""
     known = max(now, closed_until() or now)
-    there = Period.objects.filter(starts_at__lt=end, ends_at__gt=start, status__in=IN_FORCE)
-    periods = list(there)
+    periods = _periods_in(start, end)
     if any(start > one.starts_at or end < min(one.ends_at, known) for one in periods):
         return None
     return None if _corrected_since(end, periods) else periods
 
 
-def _corrected_since(end: datetime, periods: Collection[Period]) -> bool:
-    """Say whether any correction comes after an interval: of its very second, or a clock ahead.
+def _periods_in(start: datetime, end: datetime) -> list[Period]:
+    return [one for one in periods_in_force() if one.starts_at < end and one.ends_at > start]
 
-    Sums know the hours that have any, of which there are none in almost all cases.
-    """
-    since = to_seconds(end) // HOUR * HOUR
-    hours = Rollup.objects.filter(size=Rollup.Size.HOUR, since__gte=since)
-    if not hours.filter(kind__in=CORRECTIONS, period__in=periods).exists():
+
+def _corrected_since(end: datetime, periods: Collection[Period]) -> bool:
+    """Say whether any correction comes after an interval: of its very second, or a clock ahead."""
+    if not corrected_from(to_seconds(end)):
         return False
     later = Entry.objects.filter(kind__in=CORRECTIONS, at__gte=end, period__in=periods)
     return later.exists()
@@ -232,9 +231,9 @@ def settled_by_time(
     rollups, entries = standing_below(tree, below.pk, (low, high))
     pieces: list[Settled] = []
     everybody = not rollups  # nothing is picked: that sum is kept
-    for size, sums in found.by_size(WholeRollup) if everybody else found.by_size(Rollup):
-        rows = sums.filter(rollups).values_list("since")
-        for since, *sums_of in _summed(rows) if parts else rows.annotate(total=_signed()):
+    for sums in found.rollups(WholeRollup) if everybody else found.rollups():
+        rows = sums.filter(rollups).values_list("size", "since")
+        for size, since, *sums_of in _summed(rows) if parts else rows.annotate(total=_signed()):
             pieces.append(Settled(below.pk, since, since + size, Spent(*sums_of)))
     edges = _at_edges(found, tree, entries, borders, by=("timestep",))
     return pieces + [one for one in edges if _is_below(tree, one, below)]
@@ -260,10 +259,8 @@ def settled_by_day(
 
 def _local_days(borders: Sequence[int], zone: tzinfo) -> set[tuple[int, int]]:
     """Return the days that there are sums of: of a zone that all periods have at the time."""
-    start, end = from_seconds(borders[0]), from_seconds(borders[-1])
-    there = Period.objects.filter(starts_at__lt=end, ends_at__gt=start, status__in=IN_FORCE)
-    there = there.order_by()
-    if set(there.values_list("time_zone", flat=True).distinct()) != {str(zone)}:
+    there = _periods_in(from_seconds(borders[0]), from_seconds(borders[-1]))
+    if {one.time_zone for one in there} != {str(zone)}:
         return set()
     days = {(a, b) for a, b in pairwise(borders) if not (a % HOUR or b % HOUR)}
     return {(a, b) for a, b in days if local_day(b - 1, zone) == a and local_day(b, zone) == b}

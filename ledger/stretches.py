@@ -5,28 +5,31 @@ Whatever is read this way equals the entries' own sums to the last unit.
 
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 from itertools import pairwise
 from operator import or_
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from django.db.models import Case, F, IntegerField, Q, QuerySet, Sum, Value, When
 from django.db.models.functions import Cast
 
 from budgets.models import Period
+from clusters.reading import once
 from ledger.instants import from_seconds, to_seconds
 from ledger.membership import Membership
 from ledger.models import ClosedTimestep, Entry, Rollup, WholeRollup
+from ledger.rollups import AMOUNTS
+from ledger.running import closed_until
 
 Kind, Size = Entry.Kind, Rollup.Size
 LARGEST_FIRST = (int(Size.WEEK), int(Size.DAY), int(Size.HOUR))
 SIZES = (*LARGEST_FIRST, int(Size.LOCAL_DAY))
 CORRECTIONS = (Kind.REFUND, Kind.ADJUST)
 FOREVER = 2**36 // Size.WEEK * Size.WEEK  # beyond any instant
+NEVER = datetime.max.replace(tzinfo=UTC)
 RANGES = 200  # in one query
 LONGEST_TIMESTEP = timedelta(hours=24)
-Timed = TypeVar("Timed", Rollup, WholeRollup)
 Span = tuple[int, int]  # [start, end) in seconds since 1970
 
 # What a charge's parked part cost: amount = GPU-seconds × rate, so the division is exact.
@@ -40,21 +43,16 @@ class Cover:
     whole: dict[int, list[Span]] = field(default_factory=lambda: {size: [] for size in SIZES})
     edges: list[Span] = field(default_factory=list)
 
-    def rollups(self) -> Iterator[QuerySet[Rollup]]:
-        """Yield the sums of the whole stretches, size by size."""
-        for _, sums in self.by_size(Rollup):
-            yield sums
+    def rollups(self, of: type[Rollup | WholeRollup] = Rollup) -> Iterator[QuerySet[Any]]:
+        """Yield the sums of the whole stretches, of each budget or of all of them together.
 
-    def by_size(self, of: type[Timed]) -> Iterator[tuple[int, QuerySet[Timed]]]:
-        """Yield the sums with their size: a query each, or a few for hundreds of spans.
-
-        All of one size, so that a database reads them in the order of its index. ``of`` each
-        budget, or all of them together.
+        One query, or a few for hundreds of spans: of sums of any size, so that asking takes no
+        longer than what is asked for.
         """
-        for size, spans in self.whole.items():
-            for batch in _batches(spans):
-                ranges = reduce(or_, (Q(since__gte=low, since__lt=high) for low, high in batch))
-                yield size, of._default_manager.filter(ranges, size=size).order_by()
+        every = [(size, low, high) for size, mine in self.whole.items() for low, high in mine]
+        for batch in _batches(every):
+            spans = (Q(size=size, since__gte=low, since__lt=high) for size, low, high in batch)
+            yield of._default_manager.filter(reduce(or_, spans)).order_by()
 
     def entries(self) -> Iterator[QuerySet[Entry]]:
         """Yield what settles at the edges: charges that overlap them, corrections inside them."""
@@ -62,15 +60,40 @@ class Cover:
         yield from self.corrections()
 
     def charges(self) -> Iterator[QuerySet[Entry]]:
-        for batch in _batches(self.edges):
+        closed = closed_until()
+        charged = [one for one in self.edges if closed and one[0] < to_seconds(closed)]
+        for batch in _batches(charged):
             overlap = {"until__gt": from_seconds(batch[0][0]), "at__lt": from_seconds(batch[-1][1])}
             at_edge = Entry.objects.filter(timestep__in=_timesteps(batch), **overlap)
             yield at_edge.filter(kind=Kind.CHARGE).order_by()
 
     def corrections(self) -> Iterator[QuerySet[Entry]]:
-        for batch in _batches(self.edges):
+        for batch in _batches(self._corrected()):
             inside = reduce(or_, (_at(span) for span in batch))
             yield Entry.objects.filter(inside, kind__in=CORRECTIONS).order_by()
+
+    def _corrected(self) -> list[Span]:
+        """Return the edges but for the last, where it is of the present and nothing is corrected.
+
+        Pages end now, and ask so of its hour for other parts too.
+        """
+        if not self.edges or self.edges[-1][1] < to_seconds(closed_until() or NEVER):
+            return self.edges
+        return self.edges if corrected_from(self.edges[-1][0]) else self.edges[:-1]
+
+
+def corrected_from(seconds: int) -> bool:
+    """Say whether anything is corrected in an instant's hour, or after it.
+
+    Sums know the hours that have any, of which there are none in almost all cases.
+    """
+    return _corrected_from(seconds // Size.HOUR * Size.HOUR)
+
+
+@once
+def _corrected_from(hour: int) -> bool:
+    hours = WholeRollup.objects.filter(size=Size.HOUR, since__gte=hour, kind__in=CORRECTIONS)
+    return hours.exists()
 
 
 def cover(marks: Sequence[int], days: Container[Span] = ()) -> Cover:
@@ -156,7 +179,6 @@ class PeriodSum(NamedTuple):
     parked_mgpus: int
 
 
-AMOUNTS = ("amount_mgpus", "gpu_seconds", "parked_gpu_seconds", "parked_mgpus")
 GROUP = ("budget_id", "kind", "funded")
 
 

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from django.db.models import Q
 
+from clusters.reading import reading
 from ledger.decay import ONE, Decay, rounded_up
 from ledger.figures import segment_bounds
 from ledger.instants import span, to_seconds
@@ -14,6 +15,7 @@ from ledger.stretches import cover
 from ledger.totals import Total
 
 
+@reading()
 def usage_window(
     *,
     start: datetime,

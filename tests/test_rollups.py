@@ -218,6 +218,43 @@ def test_a_window_of_a_week_is_a_handful_of_ranges() -> None:
     assert [high - low for low, high in found.edges] == [3000, 600]
 
 
+@pytest.mark.parametrize("closed", [0, 1, 3])
+def test_what_is_corrected_within_the_hour_that_a_page_ends_in(
+    tree: dict[str, Any], period: Period, closed: int
+) -> None:
+    """Whether timesteps are closed up to it, before it or beyond it."""
+    for number in range(closed):
+        start = T0 + number * TIMESTEP
+        end = start + TIMESTEP
+        ClosedTimestep.objects.create(start=start, end=end, closed_at=end)
+    now = T0 + timedelta(minutes=70)
+    for at, key in ((now - timedelta(minutes=2), "before"), (now, "after")):
+        services.adjust(
+            budget=tree["orlo/vision"], amount_mgpus=50, author=someone(), note="n", key=key, now=at
+        )
+    for path in ("orlo", "orlo/vision"):
+        days = reports.burn_by_day(budget=tree[path], start=T0, end=now)
+        assert [day.settled_mgpus for day in days] == [50]
+        of_all = settled_between(T0, now, tree=Membership.load(), below=tree[path])
+        assert sum(piece.spent.settled_mgpus for piece in of_all) == 50
+
+
+def test_what_is_charged_within_the_hour_that_a_page_ends_in(
+    tree: dict[str, Any], period: Period
+) -> None:
+    """The last close lies between its edges."""
+    tern = tree["orlo/vision/tern"]
+    write_entry(
+        kind="charge", budget=tern, period=period, at=T0, until=T0 + TIMESTEP, timestep=T0,
+        amount_mgpus=1800 * 1000, gpu_seconds=1800, job=make_job(tern), created_at=T0, key="c",
+    )  # fmt: skip
+    ClosedTimestep.objects.create(start=T0, end=T0 + TIMESTEP, closed_at=T0 + TIMESTEP)
+    start, now = T0 + timedelta(minutes=10), T0 + timedelta(minutes=50)
+    (day,) = reports.burn_by_day(budget=tree["orlo"], start=start, end=now)
+    assert day.settled_mgpus == 1200 * 1000
+    assert reports.usage_window(start=start, end=now, now=now) == {tern.pk: 1200 * 1000}
+
+
 # --- Written with the entries, or not at all -----------------------------------------------------
 
 

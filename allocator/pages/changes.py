@@ -1,11 +1,11 @@
 """Changes of shares as people read them: who, when, why, and what was before and after."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from django.contrib.auth.models import User
-from django.db.models import Q
+from django.db.models import Prefetch, Q, QuerySet
 
 from budgets.models import WHOLE, Budget, ChangeSet, Share
 from budgets.names import Called, Names
@@ -75,30 +75,38 @@ def first_name(user: User) -> str:
     return user.first_name or user.username
 
 
-def history(parent_ids: Iterable[int], *, limit: int, child: Budget | None = None) -> list[Change]:
+def history(parent_ids: Iterable[int], *, limit: int) -> list[Change]:
     """Return the newest proposals and changes of these budgets' children. Five queries.
 
-    Drafts are their author's own and left out; with `child`, only sets that name it.
+    Drafts are their author's own and left out.
     """
+    return of_sets(_with_shares(_newest(parent_ids))[:limit])
+
+
+def _newest(parent_ids: Iterable[int]) -> QuerySet[ChangeSet]:
     sets = ChangeSet.objects.filter(parent_id__in=list(parent_ids)).exclude(status=Status.DRAFT)
-    if child is not None:
-        sets = sets.filter(shares__budget=child, shares__pool=None)
-    related = sets.select_related("parent", "author", "decided_by")
-    newest = list(
-        related.prefetch_related("shares__budget", "shares__pool").order_by("-created_at", "-pk")[
-            :limit
-        ]
-    )
-    return of_sets(newest)
+    return sets.select_related("parent", "author", "decided_by").order_by("-created_at", "-pk")
 
 
-def of_sets(sets: Sequence[ChangeSet], *, names: Names | None = None) -> list[Change]:
+def _with_shares(sets: QuerySet[ChangeSet], child: Budget | None = None) -> QuerySet[ChangeSet]:
+    """Have the shares at hand: all, or those of one child alone."""
+    if child is None:
+        return sets.prefetch_related("shares__budget", "shares__pool")
+    own = Share.objects.filter(budget=child).select_related("budget", "pool")
+    return sets.prefetch_related(Prefetch("shares", queryset=own))
+
+
+def of_sets(
+    sets: Iterable[ChangeSet], *, names: Names | None = None, child: Budget | None = None
+) -> list[Change]:
     """Return change sets with what each moves from its base. Two queries, if shares are at hand.
 
-    With `names`, budgets are called what they were called when the set took effect; else only
-    those that have moved away since, whose later names may be none of the reader's.
+    With `child`, only what each moves of that one's share. With `names`, budgets are called what
+    they were called when the set took effect; else only those that have moved away since, whose
+    later names may be none of the reader's.
     """
-    bases = _bases(sets)
+    sets = list(sets)
+    bases = _bases(sets, child)
     called = _Calls(names)
     return [_change(one, bases.get((one.parent_id, one.version - 1)), called) for one in sets]
 
@@ -125,27 +133,18 @@ def of_child(budget: Budget, *, limit: int) -> list[Change]:
     """Return the newest changes of one budget's own share, with nothing of its siblings'."""
     if budget.parent_id is None:
         return []
-    own = [
-        replace(
-            change,
-            moves=tuple(move for move in change.moves if move.budget_id == budget.pk),
-            rest_before=0,
-            rest_after=0,
-        )
-        for change in history([budget.parent_id], limit=limit * FAR, child=budget)
-    ]
-    return [change for change in own if change.moves][:limit]
+    sets = _newest([budget.parent_id]).filter(shares__budget=budget, shares__pool=None)
+    found = of_sets(_with_shares(sets, budget)[: limit * FAR], child=budget)
+    own = [replace(change, rest_before=0, rest_after=0) for change in found if change.moves]
+    return own[:limit]
 
 
-def _bases(sets: Iterable[ChangeSet]) -> dict[tuple[int, int], ChangeSet]:
+def _bases(sets: Iterable[ChangeSet], child: Budget | None) -> dict[tuple[int, int], ChangeSet]:
     wanted = Q(pk__in=())
     for one in sets:
         wanted |= Q(parent_id=one.parent_id, version=one.version - 1)
     found = ChangeSet.objects.filter(wanted, status=Status.APPROVED)
-    return {
-        (base.parent_id, base.version): base
-        for base in found.prefetch_related("shares__budget", "shares__pool")
-    }
+    return {(base.parent_id, base.version): base for base in _with_shares(found, child)}
 
 
 def _change(change_set: ChangeSet, base: ChangeSet | None, calls: _Calls) -> Change:
