@@ -12,8 +12,9 @@ has got its due, though each of them, by itself, had more in one timestep and le
 figure of the whole is that of the programs, the budgets right below the organisation.
 """
 
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import reduce
@@ -135,6 +136,39 @@ def _by_day(first: datetime, until: datetime) -> Iterator[tuple[int, int, int]]:
 def _last_before(until: datetime) -> Q:
     days = DeliveryDay.objects.filter(day__lt=until).order_by("-day")
     return Q(day=Subquery(days.values("day")[:1]))
+
+
+def between(
+    borders: Sequence[datetime], *, budget_ids: Collection[int]
+) -> dict[int, list[Delivered]]:
+    """Owed and delivered of some budgets between each border and the next, each at its own level.
+
+    Inner borders are midnights of UTC. Four queries, however many borders there are.
+    """
+    start, end = borders[0], borders[-1]
+    first = _midnight(start)
+    first += DAY if first < start else timedelta(0)
+    until = max(first, min(_midnight(end), _summed_until()))
+    sums = {pk: [[0, 0] for _ in borders[1:]] for pk in budget_ids}
+
+    def add(budget: int, at: datetime, owed: int, got: int) -> None:
+        mine = sums[budget][bisect_right(borders, at) - 1]
+        mine[0], mine[1] = mine[0] + owed, mine[1] + got
+
+    before = _totals(first)
+    days = DeliveryDay.objects.filter(day__gte=first, day__lt=until, budget_id__in=budget_ids)
+    for row in days.order_by("day"):
+        owed, got = before.get(row.budget_id, (0, 0))
+        add(row.budget_id, row.day, row.owed_gpu_seconds - owed, row.delivered_gpu_seconds - got)
+        before[row.budget_id] = row.owed_gpu_seconds, row.delivered_gpu_seconds
+    edges = Q(timestep__gte=start, timestep__lt=min(first, end)) | Q(
+        timestep__gte=until, timestep__lt=end
+    )
+    rows = Delivery.objects.filter(edges, budget_id__in=budget_ids).order_by()
+    grouped = rows.values_list("budget_id", "timestep").annotate(owed=Total(OWED), got=Total(GOT))
+    for budget, at, owed, got in grouped:
+        add(budget, at, owed, got)
+    return {pk: [Delivered(*mine) for mine in found] for pk, found in sums.items()}
 
 
 def _totals(until: datetime) -> dict[int, tuple[int, int]]:

@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy
 from allocator.core.simulate import POLICIES
 from allocator.pages.simulator import Listing
 from allocator.pages.simulator_figures import POLICY_RULES, POLICY_WORDS
+from allocator.reviews import commenting, keeping
 from allocator.simulating import asking
 from allocator.simulating.asking import TODAY, Draft
 from budgets.refusals import Refused
@@ -227,3 +228,38 @@ def _text(file: UploadedFile, field: str) -> str:
     if "\0" in text:
         raise Refused(field, _("The file is no text in UTF-8: choose another."))
     return text
+
+
+class CommentForm(forms.Form):
+    """A comment on a review."""
+
+    text = forms.CharField(
+        label=gettext_lazy("Add a comment"),
+        widget=forms.Textarea(attrs=CONTROL | {"rows": 3, "maxlength": commenting.TEXT_MAX}),
+        strip=False,
+    )
+
+
+class HoldForm(forms.Form):
+    """That a review was held: when, and what was decided; of a correction, why."""
+
+    held_on = forms.DateField(
+        label=gettext_lazy("Held on"),
+        widget=forms.DateInput(attrs=CONTROL | {"type": "date"}, format="%Y-%m-%d"),
+    )
+    decision = forms.CharField(
+        label=gettext_lazy("What was decided"),
+        widget=forms.Textarea(attrs=CONTROL | {"rows": 4, "maxlength": keeping.TEXT_MAX}),
+        strip=False,
+    )
+    reason = forms.CharField(
+        label=gettext_lazy("What is corrected, and why"),
+        widget=forms.Textarea(attrs=CONTROL | {"rows": 2, "maxlength": keeping.TEXT_MAX}),
+        required=False,
+        strip=False,
+    )
+    base_version = forms.IntegerField(widget=forms.HiddenInput, min_value=0, max_value=30_000)
+
+    def refuse(self, refused: Refused) -> None:
+        """Show a refusal at the field that it names."""
+        self.add_error(refused.field if refused.field in self.fields else None, refused.sentence)

@@ -4,6 +4,8 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from allocator.review_models import ReviewComment as ReviewComment
+from allocator.review_models import ReviewRecord as ReviewRecord
 from budgets.models import Budget, ChangeSet, Period
 from clusters.models import Pool
 from workloads.models import Job

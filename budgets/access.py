@@ -51,6 +51,8 @@ class Action(StrEnum):
     RENAME = "rename"  # itself, and so the paths of all below it
     COMPARE_PEOPLE = "compare_people"  # by name: what each declares against what it uses
     SIMULATE = "simulate"  # the cluster for it, and see what others simulated for it
+    COMMENT = "comment"  # on its reviews
+    HOLD_REVIEWS = "hold_reviews"  # of it: keep their figures, with what was decided
     ADMINISTER = "administer"  # periods, grants, adjustments
 
 
@@ -58,6 +60,7 @@ RANK = {Kind.VIEWER: 1, Kind.MEMBER: 2, Kind.MANAGER: 3, Kind.ADMINISTRATOR: 4}
 # The least role that an action needs, in the budget or above it.
 NEEDS = {
     Action.VIEW: Kind.VIEWER,
+    Action.COMMENT: Kind.VIEWER,
     Action.SUBMIT: Kind.MEMBER,
     Action.CANCEL_OWN: Kind.MEMBER,
     Action.CANCEL_ANY: Kind.MANAGER,
@@ -74,6 +77,7 @@ NEEDS = {
     Action.RENAME: Kind.MANAGER,
     Action.COMPARE_PEOPLE: Kind.MANAGER,
     Action.SIMULATE: Kind.MANAGER,
+    Action.HOLD_REVIEWS: Kind.MANAGER,
     Action.ADMINISTER: Kind.ADMINISTRATOR,
 }
 # Where reasons and stories name a budget, and what else they say of a job in it.

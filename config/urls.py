@@ -8,6 +8,7 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 
 from allocator import api as allocator
 from allocator import views as cluster_pages
+from allocator.views import reviews as review_pages
 from allocator.views import simulator as simulator_pages
 from budgets import api as budgets
 from budgets import views as budget_pages
@@ -191,6 +192,14 @@ pages: list[URLPattern | URLResolver] = [
     path("windows/<int:pk>", node_pages.window, name="window"),
     path("windows/<int:pk>/change", node_pages.window_change, name="window-change"),
     path("windows/<int:pk>/end", node_pages.window_end, name="window-end"),
+    path("reviews", review_pages.reviews, name="reviews"),
+    path("reviews/hold/<int:pk>/<path:path>", review_pages.hold, name="review-hold"),
+    path("reviews/comments/<int:pk>/edit", review_pages.comment_edit, name="comment-edit"),
+    path(
+        "reviews/comments/<int:pk>/withdraw", review_pages.comment_withdraw, name="comment-withdraw"
+    ),
+    path("reviews/comment/<int:pk>/<path:path>", review_pages.comment, name="review-comment"),
+    path("reviews/<int:pk>/<path:path>", review_pages.review, name="review"),
     path("simulator", simulator_pages.simulator, name="simulator"),
     path("simulator/history.csv", simulator_pages.history_file, name="history-file"),
     path("simulator/<int:pk>", simulator_pages.simulation, name="simulation"),

@@ -60,7 +60,7 @@ def at(monkeypatch: pytest.MonkeyPatch, instant: datetime) -> None:
     own = tuple(
         f"budgets.views{name}" for name in ("", ".asked", ".by_hand", ".diffs", ".names", ".places")
     )
-    for module in ("config.shell", "config.views", *own, "ledger.views"):
+    for module in ("config.shell", "config.views", "allocator.views.reviews", *own, "ledger.views"):
         monkeypatch.setattr(f"{module}.now", lambda: instant)
 
 

@@ -13,10 +13,11 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver
 
 from allocator import cycle
+from allocator.reviews import commenting
 from allocator.simulating import asking
 from budgets import services
 from budgets.access import NOT_HERE, Action
-from budgets.models import Budget, Notice
+from budgets.models import Budget, Notice, Period
 from clusters import windows
 from config import urls
 from tests import factories as make
@@ -112,6 +113,14 @@ DEEDS = (
         "/api/v1/simulations/",
         {"trace": {"text": TRACE}, "equal_shares": True},
     ),
+    Deed(A.VIEW, "get", "/reviews/{period}/{path}"),
+    Deed(A.COMMENT, "post", "/reviews/comment/{period}/{path}", {"text": "why"}),
+    Deed(
+        A.HOLD_REVIEWS,
+        "post",
+        "/reviews/hold/{period}/{path}",
+        {"held_on": "2026-10-01", "decision": "go on", "base_version": 0},
+    ),
     Deed(A.RENAME, "post", API + "rename/", {"slug": "kea"}),
     Deed(A.RENAME, "get", "/budgets/{path}/rename"),
     Deed(A.RENAME, "post", "/budgets/{path}/rename", {"name": "Kea", "slug": "kea"}),
@@ -122,7 +131,7 @@ def of_place(path: str, user: User, tree: dict[str, Budget], colleague: User) ->
     """Return what there is in a place, or numbers of what isn't anywhere."""
     budget = tree.get(path)
     if budget is None:
-        return {"path": path, "mine": 10**8, "theirs": 10**8, "change_set": 10**8}
+        return {"path": path, "period": 1} | dict.fromkeys(("mine", "theirs", "change_set"), 10**8)
     proposal = services.draft_change_set(
         parent=budget,
         shares={child: 0 for child in tree.values() if child.parent == budget},
@@ -135,6 +144,7 @@ def of_place(path: str, user: User, tree: dict[str, Budget], colleague: User) ->
     make.make_role(make.make_user(), budget, "viewer")
     return {
         "path": path,
+        "period": Period.objects.get().pk,
         "mine": make.make_job(budget, user=user).pk,
         "theirs": make.make_job(budget, user=colleague).pk,
         "change_set": services.propose(change_set=proposal, now=make.T0).pk,
@@ -300,6 +310,14 @@ PAGES = [
     ("get", "windows/{window}", EVERYONE),
     ("post", "windows/{window}/change", ADMINISTRATORS),
     ("post", "windows/{window}/end", ADMINISTRATORS),
+    ("get", "reviews", EVERYONE),
+    ("get", "reviews/{period}/orlo/science", SCIENCE),
+    ("get", "reviews/{period}/orlo/science/petrel", PETREL),
+    ("post", "reviews/comment/{period}/orlo/science", SCIENCE),
+    ("post", "reviews/hold/{period}/orlo/science", SCIENCE),
+    ("post", "reviews/hold/{period}/orlo/science/petrel", PETREL | {"member": 403, "viewer": 403}),
+    ("post", "reviews/comments/{comment}/edit", PETREL),  # who may not is told so on the page
+    ("post", "reviews/comments/{comment}/withdraw", PETREL),
     ("get", "simulator", EVERYONE),
     ("post", "simulator", MANAGERS),
     ("get", "simulator/history.csv", MANAGERS),
@@ -327,6 +345,9 @@ def ids(cast: dict[str, User], tree: dict[str, Budget]) -> dict[str, int]:
     )
     petrel = tree["orlo/science/petrel"]
     request = make.make_request(petrel, unit="credits", asked=1, asked_by=cast["colleague"])
+    said = commenting.add(
+        budget=petrel, period=period, author=make.someone(), text="why", now=make.T0
+    )
     make.tell(cast["member"], petrel)
     place = of_place("orlo/science", cast["admin"], tree, cast["colleague"])
     job = make.make_job(tree["orlo/science/petrel"], user=cast["colleague"], minimum_runtime_s=0)
@@ -334,6 +355,7 @@ def ids(cast: dict[str, User], tree: dict[str, Budget]) -> dict[str, int]:
     return {
         "job": job.pk,
         "window": window.pk,
+        "comment": said.pk,
         "change_set": place["change_set"],
         "period": period.pk,
         "checkpoint": checkpoint.pk,
@@ -373,7 +395,7 @@ def test_who_is_signed_out_is_sent_to_sign_in(ids: dict[str, int]) -> None:
 
 
 def test_the_table_has_every_page() -> None:
-    of_budgets = ("change_set", "period", "checkpoint", "exemption", "request", "notice")
+    of_budgets = ("change_set", "period", "checkpoint", "exemption", "request", "notice", "comment")
     names = ("job", "window", "simulation", *of_budgets)
     numbers = dict.fromkeys(names, 1)
     asked = [address.partition("?")[0].format(**numbers) for _, address, _ in PAGES]

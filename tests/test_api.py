@@ -210,7 +210,7 @@ def test_one_budget_says_what_one_may_do_there(api_of, tree):
     assert "manage_roles" not in shown["actions"]
     assert (shown["shares_version"], shown["figures"]) == (1, None)
     viewer = api_of("viewer").get(f"/api/v1/budgets/{PETREL}/").json()
-    assert viewer["actions"] == ["view"]
+    assert viewer["actions"] == ["view", "comment"]
 
 
 def change(**changed):

@@ -4,111 +4,52 @@ Integers come in (milli-GPU-seconds, GPU-seconds, thousandths of a percent, seco
 grouped by the reader's language, with a true minus sign, in the reader's time zone.
 """
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from decimal import ROUND_HALF_UP, Decimal
 
 from django import template
 from django.http import HttpRequest
 from django.utils import timezone
-from django.utils.formats import date_format, number_format
+from django.utils.formats import date_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from clusters.palette import HUES
+from clusters.writing import NO_VALUE as NO_VALUE
+from clusters.writing import credits as credits
+from clusters.writing import days as days
+from clusters.writing import duration as duration
+from clusters.writing import gpu_hours as gpu_hours
+from clusters.writing import job_number as job_number
+from clusters.writing import number as number
+from clusters.writing import pace as pace
+from clusters.writing import percent as percent
+from clusters.writing import plain_percent as plain_percent
+from clusters.writing import signed as signed
+from clusters.writing import signed_credits as signed_credits
+from clusters.writing import signed_gpu_hours as signed_gpu_hours
+from clusters.writing import signed_percent as signed_percent
+from clusters.writing import with_sign as with_sign
+from clusters.writing import written as written
 
 register = template.Library()
 
-MGPUS_PER_CREDIT = 3_600_000  # one GPU-hour at rate 1, in milli-GPU-seconds
-NARROW = "\u202f"
-NO_VALUE = "–"
-
-Number = int | float | Decimal
-
-
-def written(value: Number, places: int = 0) -> str:
-    """``value`` rounded half up to ``places`` decimals, grouped, with a true minus sign."""
-    step = Decimal(1).scaleb(-places)
-    rounded = Decimal(str(value)).quantize(step, rounding=ROUND_HALF_UP)
-    if rounded == 0:
-        rounded = abs(rounded)  # no "−0"
-    text = number_format(rounded, places, use_l10n=True, force_grouping=True)
-    return text.replace("-", "−")
-
-
-def with_sign(value: Number, places: int = 0) -> str:
-    """As ``written``, with a plus before what is above zero and ± before what rounds to zero."""
-    text = written(value, places)
-    if text.startswith("−"):
-        return text
-    return ("±" if not any(digit in text for digit in "123456789") else "+") + text
-
-
-def _divided(
-    value: int | None, by: int, places: int, write: Callable[[Number, int], str] = written
-) -> str:
-    return NO_VALUE if value is None else write(Decimal(value) / by, places)
-
-
-@register.filter
-def number(value: Number | None, places: int = 0) -> str:
-    """A plain number: ``{{ pace|number:2 }}``. None is a dash."""
-    return NO_VALUE if value is None else written(value, places)
-
-
-@register.filter
-def signed(value: Number | None, places: int = 0) -> str:
-    """A difference: +5, −5, ±0."""
-    return NO_VALUE if value is None else with_sign(value, places)
-
-
-@register.filter
-def credits(mgpus: int | None, places: int = 0) -> str:
-    """Milli-GPU-seconds as credits (÷ 3,600,000), without the unit."""
-    return _divided(mgpus, MGPUS_PER_CREDIT, places)
-
-
-@register.filter
-def signed_credits(mgpus: int | None, places: int = 0) -> str:
-    """A difference of milli-GPU-seconds as credits, with its sign."""
-    return _divided(mgpus, MGPUS_PER_CREDIT, places, with_sign)
-
-
-@register.filter
-def gpu_hours(gpu_seconds: int | None, places: int = 0) -> str:
-    """GPU-seconds as GPU-hours, without the unit."""
-    return _divided(gpu_seconds, 3600, places)
-
-
-@register.filter
-def signed_gpu_hours(gpu_seconds: int | None, places: int = 0) -> str:
-    """A difference of GPU-seconds as GPU-hours, with its sign."""
-    return _divided(gpu_seconds, 3600, places, with_sign)
-
-
-@register.filter
-def percent(thousandths: int | None, places: int = 1) -> str:
-    """Thousandths of a percent as a percent, without the sign: 8750 is 8.8, with :2 8.75."""
-    return _divided(thousandths, 1000, places)
-
-
-@register.filter
-def signed_percent(thousandths: int | None, places: int = 1) -> str:
-    """A difference in thousandths of a percent, with its sign."""
-    return _divided(thousandths, 1000, places, with_sign)
-
-
-@register.filter
-def plain_percent(thousandths: int) -> str:
-    """Thousandths of a percent as an input field holds them: 33.333, in every language."""
-    return f"{thousandths // 1000}.{thousandths % 1000:03d}"
-
-
-@register.filter
-def job_number(pk: int) -> str:
-    """A job's number as people read it: 48127 is #48 127."""
-    return f"#{pk:,}".replace(",", NARROW)
+for _written in (
+    number,
+    signed,
+    credits,
+    signed_credits,
+    gpu_hours,
+    signed_gpu_hours,
+    pace,
+    percent,
+    signed_percent,
+    plain_percent,
+    job_number,
+    duration,
+    days,
+):
+    register.filter(_written)
 
 
 @register.filter
@@ -118,39 +59,6 @@ def hue(index: int | str | None) -> str:
         return "hue-org"
     in_set = isinstance(index, int) and 1 <= index <= HUES
     return f"hue-{index if in_set else 0}"
-
-
-@register.filter
-def duration(seconds: int | timedelta | None, style: str = "") -> str:
-    """A length of time: 45 s, 12 min, 3 h 58, 2 d 4 h. ``:"short"`` writes 6 h for 6 h 00."""
-    if seconds is None:
-        return NO_VALUE
-    total = int(seconds.total_seconds() if isinstance(seconds, timedelta) else seconds)
-    sign, total = ("−" if total < 0 else ""), abs(total)
-    return sign + _length(total, short=style == "short")
-
-
-def _length(total: int, *, short: bool) -> str:
-    if total < 60:
-        return _("%(n)s s") % {"n": total}
-    if total < 3600:
-        return _("%(n)s min") % {"n": total // 60}
-    hours, minutes = total // 3600, total % 3600 // 60
-    if hours >= 48:
-        days, hours = divmod(hours, 24)
-        text = _("%(n)s d") % {"n": days}
-        return text if not hours else f"{text} " + _("%(n)s h") % {"n": hours}
-    text = _("%(n)s h") % {"n": hours}
-    return text if short and not minutes else f"{text} {minutes:02d}"
-
-
-@register.filter
-def days(seconds: int | None) -> str:
-    """Whole days, as runways are told: 14; over 99 it is 99+."""
-    if seconds is None:
-        return NO_VALUE
-    whole = seconds // 86_400
-    return "99+" if whole > 99 else str(whole)
 
 
 # Django's format letters, by style.
