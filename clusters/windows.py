@@ -157,11 +157,16 @@ def changed(
     *,
     window: Window,
     now: datetime,
+    version: int | None = None,
     starts_at: datetime = KEEP,
     ends_at: datetime | None = KEEP,
     reason: str = KEEP,
 ) -> Span:
-    """Return what a window would be once it is changed. Writes nothing; raises Refused."""
+    """Return what a window would be once it is changed. Writes nothing; raises Refused.
+
+    `version` is the one that was looked at: Stale if it isn't the newest any more.
+    """
+    _refuse_if_stale(window, version)
     _refuse_if_over(window, now)
     before = span_of(window)
     span = replace(
@@ -185,10 +190,7 @@ def changed(
 def change(
     *, window: Window, by: User | None, now: datetime, version: int | None = None, **to: Any
 ) -> Window:
-    """Give a window other instants or another reason, as `changed` has it.
-
-    `version` is the one that was looked at: Stale if it isn't the newest any more.
-    """
+    """Give a window other instants or another reason, as `changed` has it."""
     with transaction.atomic():
         window = _locked(window, version)
         span = changed(window=window, now=now, **to)
@@ -271,10 +273,14 @@ def _lock(nodes: Sequence[Node]) -> None:
 
 def _locked(window: Window, version: int | None) -> Window:
     found = Window.objects.select_for_update(no_key=True).get(pk=window.pk)
-    if version is not None and version != found.version:
-        raise Stale("version", "Somebody has changed it meanwhile: look at it again.")
+    _refuse_if_stale(found, version)
     _lock(span_of(found).nodes)
     return found
+
+
+def _refuse_if_stale(window: Window, version: int | None) -> None:
+    if version is not None and version != window.version:
+        raise Stale("version", "Somebody has changed it meanwhile: look at it again.")
 
 
 def _rewrite(window: Window, span: Span, kind: str, *, by: User | None, now: datetime) -> Window:

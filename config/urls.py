@@ -42,6 +42,7 @@ api: list[URLPattern | URLResolver] = [
     path("windows/preview/", clusters.PreviewWindow.as_view()),
     path("windows/<int:pk>/", clusters.WindowDetail.as_view()),
     path("windows/<int:pk>/change/", clusters.ChangeWindow.as_view()),
+    path("windows/<int:pk>/change/preview/", clusters.PreviewWindowChange.as_view()),
     path("windows/<int:pk>/end/", clusters.EndWindow.as_view()),
     path("windows/<int:pk>/call-off/", clusters.CallOffWindow.as_view()),
     path("budgets/", budgets.Budgets.as_view()),

@@ -53,6 +53,7 @@ TABLE: list[Any] = [
     ("post", "windows/preview/", REASON | {"nodes": ["h100-n1"]}, ADMINISTRATORS),
     ("get", "windows/{window}/", None, EVERYONE),
     ("post", "windows/{window}/change/", {"reason": "disks"}, ADMINISTRATORS),
+    ("post", "windows/{window}/change/preview/", {"reason": "fans"}, ADMINISTRATORS),
     ("post", "windows/{begun}/end/", None, ADMINISTRATORS),
     ("post", "windows/{window}/call-off/", None, ADMINISTRATORS),
     ("get", "budgets/", None, EVERYONE),

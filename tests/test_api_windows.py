@@ -2,7 +2,8 @@
 
 import pytest
 
-from allocator import cycle
+from allocator import cycle, emptying
+from allocator.pages import windows as pages
 from clusters.models import Window
 from config import clock
 from tests import factories as make
@@ -80,6 +81,53 @@ def test_a_window_is_previewed_set_shown_changed_and_called_off(api_of, pool):
     assert [(e["kind"], e["by"], e["nodes"]) for e in gone["events"]] == [
         (kind, "admin", ["h100-n0", "h100-n1"]) for kind in ("set", "changed", "called_off")
     ]
+
+
+def test_a_change_is_previewed_as_its_page_does_and_writes_nothing(api_of, pool, monkeypatch):
+    admin = api_of("admin")
+    made = admin.post("/api/v1/windows/", asked()).json()
+    address = f"/api/v1/windows/{made['id']}/"
+    later = {"starts_at": iso(NOW + 4 * HOUR), "ends_at": None}
+    left_out, look = [], emptying.of_span
+
+    def looked(span, *, now, instead_of=None):
+        left_out.append(instead_of and instead_of.pk)
+        return look(span, now=now, instead_of=instead_of)
+
+    monkeypatch.setattr(emptying, "of_span", looked)
+    preview = admin.post(f"{address}change/preview/", later).json()
+    assert left_out == [made["id"]], "it would be in its own way"
+    assert admin.get(address).json() == made
+    assert (preview["starts_at"], preview["ends_at"]) == (iso(NOW + 4 * HOUR), None)
+    window = Window.objects.get()
+    to = {"starts_at": NOW + 4 * HOUR, "ends_at": None}
+    page = pages.preview_change(make.make_user(is_superuser=True), window, to, now=NOW)
+    assert preview["outlook"]["free_from"] == iso(page.outlook.free_from)
+    assert preview["outlook"]["late_s"] == page.outlook.late_s == 0
+    assert len(preview["outlook"]["interrupted"]) == page.interrupted
+    changed = admin.post(f"{address}change/", later).json()
+    assert changed["outlook"] == preview["outlook"]
+
+
+@pytest.mark.parametrize(
+    ("body", "word"),
+    [
+        ({}, "what it is already"),
+        ({"reason": "firmware"}, "what it is already"),
+        ({"starts_at": iso(NOW - HOUR)}, "in the past"),
+        ({"reason": "x", "version": 7}, "meanwhile"),
+        ({"nodes": ["h100-n0"]}, "nodes"),
+    ],
+)
+def test_a_change_s_preview_refuses_what_the_change_refuses(api_of, pool, body, word):
+    made = api_of("admin").post("/api/v1/windows/", asked()).json()
+    answers = [
+        api_of("admin").post(f"/api/v1/windows/{made['id']}/{deed}/", body)
+        for deed in ("change/preview", "change")
+    ]
+    assert [one.status_code for one in answers] == [400, 400]
+    assert answers[0].json()["detail"] == answers[1].json()["detail"]
+    assert word in answers[0].json()["detail"]
 
 
 def test_one_that_has_begun_ends(api_of, pool):

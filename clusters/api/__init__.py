@@ -6,6 +6,7 @@ from clusters.api.windows import (
     ChangeWindow,
     EndWindow,
     PreviewWindow,
+    PreviewWindowChange,
     WindowDetail,
     Windows,
 )
@@ -17,6 +18,7 @@ __all__ = [
     "Nodes",
     "Pools",
     "PreviewWindow",
+    "PreviewWindowChange",
     "WindowDetail",
     "Windows",
 ]

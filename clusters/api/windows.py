@@ -18,47 +18,12 @@ from allocator import emptying, maintenance, window_effects
 from allocator.emptying import NodeOutlook, Stay, WindowOutlook
 from budgets.access import Standing, may_administer, redacted, standing
 from clusters import windows
+from clusters.api.window_inputs import SeenIn, WindowChangeIn, WindowIn
 from clusters.models import Node, Window, WindowEvent
 from clusters.windows import Span
 from config import clock
-from config.fields import Instant, Integer, Strict, Text
+from config.fields import Instant, Strict
 from workloads.models import Job
-
-MOST_LISTS = 1000
-
-
-class WindowIn(Strict):
-    """`nodes`: names, or ranges such as h100-n[01-08]; it begins now where `starts_at` is left
-    out, and lasts until it is ended where `ends_at` is."""
-
-    nodes = serializers.ListField(child=Text(max_length=1000), max_length=MOST_LISTS)
-    starts_at = Instant(required=False, allow_null=True)
-    ends_at = Instant(required=False, allow_null=True)
-    reason = Text(max_length=windows.REASON_MAX)
-
-    def arguments(self, now: datetime) -> dict[str, Any]:
-        """Return what was asked as `set_window` takes it."""
-        given = self.validated_data
-        return {
-            "nodes": windows.find(" ".join(given["nodes"]), at=now),
-            "starts_at": given.get("starts_at"),
-            "ends_at": given.get("ends_at"),
-            "reason": given["reason"],
-        }
-
-
-class SeenIn(Strict):
-    """`version`: the one that was looked at; refused if it isn't the newest any more."""
-
-    version = Integer(required=False, min_value=1)
-
-
-class WindowChangeIn(SeenIn):
-    """What is left out stays; `ends_at` null: until it is ended."""
-
-    starts_at = Instant(required=False)
-    ends_at = Instant(required=False, allow_null=True)
-    reason = Text(required=False, max_length=windows.REASON_MAX)
 
 
 class WindowEventOut(serializers.ModelSerializer[WindowEvent]):
@@ -238,7 +203,8 @@ class WindowPreviewOut(serializers.Serializer[Any]):
 
     @extend_schema_field(WindowOutlookOut)
     def get_outlook(self, span: Span) -> Any:
-        told = emptying.of_span(span, now=self.context["now"])
+        instead_of = self.context.get("instead_of")
+        told = emptying.of_span(span, now=self.context["now"], instead_of=instead_of)
         return _outlook(told, self.context["held"])
 
 
@@ -292,8 +258,7 @@ class PreviewWindow(APIView):
         asked = WindowIn(data=request.data)
         asked.is_valid(raise_exception=True)
         span = windows.proposed(**asked.arguments(now), now=now)
-        context = {"now": now, "held": standing(request.user)}
-        return Response(WindowPreviewOut(span, context=context).data)
+        return _previewed(request, span, now)
 
 
 class WindowDetail(APIView):
@@ -311,6 +276,20 @@ class ChangeWindow(APIView):
     def post(self, request: Request, pk: int) -> Response:
         """Change a window; what is left out stays as it is."""
         return _changed(request, pk, maintenance.change, WindowChangeIn)
+
+
+class PreviewWindowChange(APIView):
+    """What a window would do if it were changed."""
+
+    @extend_schema(request=WindowChangeIn, responses=WindowPreviewOut)
+    def post(self, request: Request, pk: int) -> Response:
+        """Say what a change of a window would do, as its page does; nothing is written."""
+        now, window = clock.now(), _found(pk)
+        _administrator(request)
+        asked = WindowChangeIn(data=request.data)
+        asked.is_valid(raise_exception=True)
+        span = windows.changed(window=window, now=now, **asked.validated_data)
+        return _previewed(request, span, now, instead_of=window)
 
 
 class EndWindow(APIView):
@@ -339,6 +318,13 @@ def _changed(request: Request, pk: int, deed: Any, form: type[Strict]) -> Respon
     asked.is_valid(raise_exception=True)
     deed(window=window, by=by, now=now, **asked.validated_data)
     return Response(_out(request, pk, now))
+
+
+def _previewed(
+    request: Request, span: Span, now: datetime, instead_of: Window | None = None
+) -> Response:
+    context = {"now": now, "held": standing(request.user), "instead_of": instead_of}
+    return Response(WindowPreviewOut(span, context=context).data)
 
 
 def _administrator(request: Request) -> User:
