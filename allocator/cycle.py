@@ -4,11 +4,9 @@ The clock is an argument, so that beat, a missed tick and a virtual clock run th
 """
 
 import logging
-import platform
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-import numpy as np
 from django.conf import settings
 from django.db.models import Q
 
@@ -19,6 +17,7 @@ from allocator import (
     committing,
     driving,
     refusals,
+    repeating,
     requests,
     snapshot,
     timesteps,
@@ -197,7 +196,7 @@ def _solve(taken: snapshot.Snapshot, hint: ahead.Hint) -> Result:
         return solve(
             taken.problem,
             mode="fast",
-            seed=0,
+            seed=repeating.SEED,
             hint=hint,
             settings=Settings(preempted_percent=settings.PREEMPTION_CAP_PERCENT),
         )
@@ -242,11 +241,7 @@ def _record(
         objective=result.objective,
         bound=result.bound,
         solve_ms=round(result.seconds * 1000, 3),
-        versions={
-            "allotment": settings.VERSION,
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-        },
+        versions=repeating.versions(),
         problems=[*taken.relaxed, *(violation.text for violation in violations)],
         snapshot=pack(taken.problem.to_dict()),
         plan=pack(result.to_dict(taken.problem)),

@@ -63,7 +63,12 @@ class Cycle(models.Model):
 
     class Meta:
         ordering = ("id",)
-        indexes = (models.Index(fields=["at"]),)
+        indexes = (
+            models.Index(fields=["at"]),
+            # What the list is filtered by, the newest first.
+            models.Index(fields=["status", "id"]),
+            models.Index(fields=["trigger", "id"]),
+        )
 
     def __str__(self) -> str:
         return f"{self.kind} {self.pk} at {self.at}"

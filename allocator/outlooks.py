@@ -1,7 +1,7 @@
 """Why each waiting job waits, what would release it, and when it may start: from the pass that
 decided, not from a second guess."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from fractions import Fraction
@@ -59,11 +59,19 @@ def _why(one: Excluded, refused: dict[int, ledger.HoldResult]) -> dict[str, Any]
 
 
 def _planned(cycle: Cycle, taken: Snapshot, result: Result, settled: set[str]) -> Iterator[Outlook]:
+    waits = {name for name, job in taken.jobs.items() if job.state == Job.State.QUEUED}
+    yield from of_plan(cycle, taken, result, waits - settled)
+
+
+def of_plan(
+    cycle: Cycle, taken: Snapshot, result: Result, names: Collection[str]
+) -> Iterator[Outlook]:
+    """Yield what a plan foresees for jobs by their names in it, unsaved."""
     early, late = _spread(taken)
     sides = _Sides(taken)
     for reason in result.reasons:
         job = taken.jobs.get(reason.job)
-        if job is None or reason.job in settled or job.state != Job.State.QUEUED:
+        if job is None or reason.job not in names:
             continue
         likely = None if reason.start is None else taken.instant(reason.start)
         yield Outlook(

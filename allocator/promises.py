@@ -10,7 +10,7 @@ from django.db.models import Q
 from allocator import reading, timesteps
 from allocator.core.problem import Problem, RealtimeJob
 from allocator.core.turns import Turns
-from allocator.cycle import unpack
+from allocator.packing import unpack
 from allocator.reading import Bar, PlanView
 from allocator.snapshot import name_of
 from clusters.models import Drain

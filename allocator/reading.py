@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from allocator.cycle import unpack
 from allocator.models import Cycle
+from allocator.packing import unpack
+from budgets.access import Standing
+from budgets.models import Budget
 from workloads.models import Job
 
 Spans = list[tuple[str, int, int]]
@@ -50,6 +52,12 @@ class PlanView:
 def newest() -> Cycle | None:
     """Return the newest committed cycle, whose plan is the current one."""
     return Cycle.objects.filter(status=Cycle.Status.COMMITTED).order_by("-pk").first()
+
+
+def sees_all(held: Standing) -> bool:
+    """Say whether someone may see every budget, and so all that is in a cycle. One query."""
+    roots = Budget.objects.filter(parent=None).values_list("path", flat=True)
+    return all(held.sees(path) for path in roots)
 
 
 def plan_view(cycle: Cycle) -> PlanView:

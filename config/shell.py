@@ -28,7 +28,10 @@ from config.clock import now
 
 # Pages whose figures are asked for again while they are open.
 LIVE = frozenset(
-    ("overview", "budgets", "budget", "jobs", "job", "plan", "nodes", "window", "simulation")
+    (
+        *("overview", "budgets", "budget", "jobs", "job", "plan", "cycles", "nodes", "window"),
+        "simulation",
+    )
 )
 WITHOUT_PAGES = ("/api/", "/healthz", "/static/")
 

@@ -8,6 +8,7 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 
 from allocator import api as allocator
 from allocator import views as cluster_pages
+from allocator.views import cycles as cycle_pages
 from allocator.views import reviews as review_pages
 from allocator.views import simulator as simulator_pages
 from budgets import api as budgets
@@ -105,6 +106,7 @@ api: list[URLPattern | URLResolver] = [
     path("cycles/<int:pk>/", allocator.CycleDetail.as_view()),
     path("cycles/<int:pk>/snapshot/", allocator.CycleSnapshot.as_view()),
     path("cycles/<int:pk>/plan/", allocator.CyclePlan.as_view()),
+    path("cycles/<int:pk>/replay/", allocator.ReplayCycle.as_view()),
     path("simulations/", allocator.Simulations.as_view()),
     path("simulations/<int:pk>/", allocator.SimulationDetail.as_view()),
     path("simulations/<int:pk>/cancel/", allocator.CancelSimulation.as_view()),
@@ -187,6 +189,14 @@ pages: list[URLPattern | URLResolver] = [
     path("jobs/<int:pk>/recalibrate", job_pages.recalibrate, name="job-recalibrate"),
     path("plan", cluster_pages.plan, name="plan"),
     path("plan.json", cluster_pages.plan_data, name="plan-data"),
+    path("cycles", cycle_pages.cycles, name="cycles"),
+    path("cycles/<int:pk>", cycle_pages.cycle, name="cycle"),
+    path("cycles/<int:pk>/replay", cycle_pages.replay, name="cycle-replay"),
+    re_path(
+        r"^cycles/(?P<pk>\d{1,9})/(?P<kind>snapshot|plan)\.json$",
+        cycle_pages.cycle_file,
+        name="cycle-file",
+    ),
     path("nodes", node_pages.nodes, name="nodes"),
     path("windows/new", node_pages.window_new, name="window-new"),
     path("windows/new/preview", node_pages.window_new_preview, name="window-preview"),

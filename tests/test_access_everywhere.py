@@ -303,6 +303,10 @@ PAGES = [
     ("post", "jobs/{job}/recalibrate", NOTHING),
     ("get", "plan", EVERYONE),
     ("get", "plan.json", EVERYONE),
+    ("get", "cycles", EVERYONE),
+    ("get", "cycles/{cycle}", EVERYONE),
+    ("post", "cycles/{cycle}/replay", EVERYONE),
+    ("get", "cycles/{cycle}/snapshot.json", ABOVE_ALL),
     ("get", "nodes", EVERYONE),
     ("get", "windows/new", ABOVE_ALL),
     ("post", "windows/new", ABOVE_ALL),
@@ -351,8 +355,10 @@ def ids(cast: dict[str, User], tree: dict[str, Budget]) -> dict[str, int]:
     make.tell(cast["member"], petrel)
     place = of_place("orlo/science", cast["admin"], tree, cast["colleague"])
     job = make.make_job(tree["orlo/science/petrel"], user=cast["colleague"], minimum_runtime_s=0)
-    cycle.run(at=make.T0, trigger="test")
+    made = cycle.run(at=make.T0, trigger="test")
+    assert made is not None
     return {
+        "cycle": made.pk,
         "job": job.pk,
         "window": window.pk,
         "comment": said.pk,
@@ -396,7 +402,7 @@ def test_who_is_signed_out_is_sent_to_sign_in(ids: dict[str, int]) -> None:
 
 def test_the_table_has_every_page() -> None:
     of_budgets = ("change_set", "period", "checkpoint", "exemption", "request", "notice", "comment")
-    names = ("job", "window", "simulation", *of_budgets)
+    names = ("job", "cycle", "window", "simulation", *of_budgets)
     numbers = dict.fromkeys(names, 1)
     asked = [address.partition("?")[0].format(**numbers) for _, address, _ in PAGES]
     for route in (*urls.pages, *urls.operations):

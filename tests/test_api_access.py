@@ -261,6 +261,7 @@ TABLE: list[Any] = [
     ("get", "cycles/{cycle}/", None, EVERYONE),
     ("get", "cycles/{cycle}/snapshot/", None, WHOLE_TREE),
     ("get", "cycles/{cycle}/plan/", None, WHOLE_TREE),
+    ("post", "cycles/{cycle}/replay/", None, EVERYONE),
     ("get", "simulations/", None, EVERYONE),
     (
         "post",

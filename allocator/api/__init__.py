@@ -1,6 +1,6 @@
 """The API of the allocator: the plan, cycles, and simulations."""
 
-from allocator.api.cycles import CycleDetail, CyclePlan, Cycles, CycleSnapshot, Plan
+from allocator.api.cycles import CycleDetail, CyclePlan, Cycles, CycleSnapshot, Plan, ReplayCycle
 from allocator.api.simulations import CancelSimulation, SimulationDetail, Simulations
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "CycleSnapshot",
     "Cycles",
     "Plan",
+    "ReplayCycle",
     "SimulationDetail",
     "Simulations",
 ]

@@ -1,9 +1,9 @@
 """The current plan and the cycles that made it."""
 
+from datetime import datetime
 from functools import cache
 from typing import Any
 
-from django.conf import settings
 from django.db.models import QuerySet
 from django.http import Http404
 from drf_spectacular.types import OpenApiTypes
@@ -15,13 +15,18 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from allocator import reading
-from allocator.cycle import unpack
 from allocator.models import Cycle
+from allocator.packing import unpack
+from allocator.pages import cycle as cycle_pages
+from allocator.pages import cycle_replay
+from allocator.pages import cycles as lists
+from allocator.pages.cycle_replay import Differs
+from allocator.pages.names import Names
 from allocator.reading import Bar, PlanView
 from budgets.access import Standing, standing
-from budgets.models import Budget
 from config import clock
-from config.fields import Instant
+from config.fields import LARGEST_INTEGER, Instant, Strict, Text
+from config.problems import Conflict
 
 # What a list of cycles does not need: hundreds of kilobytes each.
 HEAVY = ("snapshot", "plan")
@@ -100,7 +105,7 @@ class Plan(APIView):
             "nodes": view.nodes,
         }
         held = standing(request.user)
-        context = {"held": held, "plan": view, "sees_all": lambda: _sees_all(held)}
+        context = {"held": held, "plan": view, "sees_all": lambda: reading.sees_all(held)}
         return Response(PlanOut(found, context=context).data)
 
 
@@ -112,12 +117,39 @@ class _OfCycles(GenericAPIView[Cycle]):
     filter_backends = ()
 
     def get_serializer_context(self) -> dict[str, Any]:
-        sees_all = cache(lambda: _sees_all(standing(self.request.user)))  # once, for all rows
+        user = self.request.user
+        sees_all = cache(lambda: reading.sees_all(standing(user)))  # once, for all rows
         return {**super().get_serializer_context(), "sees_all": sees_all}
+
+
+class CycleQuery(Strict):
+    """Which cycles to list, and which page of them."""
+
+    trigger = Text(required=False, help_text="Why they ran: timestep, submission, completion, …")
+    outcome = serializers.ChoiceField(
+        choices=lists.OUTCOMES,
+        required=False,
+        help_text="changed: started or stopped something; else the status",
+    )
+    page = serializers.IntegerField(required=False, min_value=1, max_value=LARGEST_INTEGER)
+    page_size = serializers.IntegerField(required=False, min_value=1, max_value=1000)
 
 
 class Cycles(_OfCycles, ListAPIView[Cycle]):
     """All cycles, the newest first."""
+
+    def get_queryset(self) -> QuerySet[Cycle]:
+        cycles = super().get_queryset()
+        if getattr(self, "swagger_fake_view", False):
+            return cycles
+        asked = CycleQuery(data=self.request.query_params.dict())
+        asked.is_valid(raise_exception=True)
+        given = asked.validated_data
+        return lists.Filters(given.get("trigger", ""), given.get("outcome", "")).apply(cycles)
+
+    @extend_schema(parameters=[CycleQuery])
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        return super().get(request, *args, **kwargs)
 
 
 class CycleDetail(_OfCycles, RetrieveAPIView[Cycle]):
@@ -129,7 +161,7 @@ class CycleSnapshot(APIView):
 
     @extend_schema(responses=OpenApiTypes.OBJECT)
     def get(self, request: Request, pk: int) -> Response:
-        return Response(unpack(bytes(_whole(request, pk).snapshot)))
+        return Response(unpack(bytes(cycle_pages.whole(request.user, pk).snapshot)))
 
 
 class CyclePlan(APIView):
@@ -137,26 +169,61 @@ class CyclePlan(APIView):
 
     @extend_schema(responses=OpenApiTypes.OBJECT)
     def get(self, request: Request, pk: int) -> Response:
-        return Response(unpack(bytes(_whole(request, pk).plan)))
+        return Response(unpack(bytes(cycle_pages.whole(request.user, pk).plan)))
 
 
-def _sees_all(held: Standing) -> bool:
-    """Say whether someone may see every budget, and so all that is in a cycle."""
-    roots: QuerySet[Budget] = Budget.objects.filter(parent=None)
-    return all(held.sees(root.path) for root in roots)
+class PlacedOut(serializers.Serializer[Any]):
+    """When a job begins in a plan, and on how many GPUs."""
+
+    start = Instant()
+    gpus = serializers.IntegerField()
 
 
-def _whole(request: Request, pk: int) -> Cycle:
-    """A cycle with all budgets and jobs in it: not there for who may not see all of them."""
-    cycle = Cycle.objects.filter(pk=pk).first()
-    if cycle is None or not _sees_all(standing(request.user)):
-        raise Http404("There is no such cycle, or you may not see all that is in it.")
-    if not cycle.snapshot:
-        raise Http404(
-            f"What cycle {pk} saw and planned was kept for {settings.CYCLES_KEPT_DAYS} days "
-            "(CYCLES_KEPT_DAYS), and is gone."
-        )
-    return cycle
+class DiffersOut(serializers.Serializer[Any]):
+    """A job that the two plans place otherwise; null: it isn't in that plan."""
+
+    job = serializers.IntegerField(source="name.pk")
+    name = serializers.CharField(source="name.label")
+    then = serializers.SerializerMethodField()
+    now = serializers.SerializerMethodField()
+
+    @extend_schema_field(PlacedOut(allow_null=True))
+    def get_then(self, differs: Differs) -> dict[str, Any] | None:
+        return _placed(differs.then)
+
+    @extend_schema_field(PlacedOut(allow_null=True))
+    def get_now(self, differs: Differs) -> dict[str, Any] | None:
+        return _placed(differs.now)
+
+
+class ReplayOut(serializers.Serializer[Any]):
+    """What came of planning a cycle's snapshot once more; nothing is decided by it."""
+
+    same_plan = serializers.BooleanField(source="repeated.is_same")
+    objective = serializers.FloatField(source="repeated.result.objective")
+    solve_ms = serializers.FloatField(source="repeated.milliseconds")
+    differs = DiffersOut(many=True, help_text="Of the jobs that you may see")
+    differs_unseen = serializers.IntegerField(source="unseen", help_text="Of other budgets")
+    versions = serializers.SerializerMethodField(help_text="Of what has changed since: then, now")
+
+    def get_versions(self, replay: cycle_replay.Replay) -> dict[str, list[str]]:
+        made = replay.repeated
+        return {name: [then, now] for name, then, now in made.versions} if made else {}
+
+
+class ReplayCycle(APIView):
+    """Plan what a cycle saw once more, by the same rules and seed; 409 with why it can't be."""
+
+    @extend_schema(request=None, responses=ReplayOut)
+    def post(self, request: Request, pk: int) -> Response:
+        replay = cycle_replay.replay(cycle_pages.find(pk), Names.load(request.user))
+        if replay.refused:
+            raise Conflict(replay.refused)
+        return Response(ReplayOut(replay).data)
+
+
+def _placed(place: tuple[datetime, int] | None) -> dict[str, Any] | None:
+    return None if place is None else dict(PlacedOut({"start": place[0], "gpus": place[1]}).data)
 
 
 def _bar(bar: Bar, plan: PlanView, held: Standing) -> dict[str, Any]:

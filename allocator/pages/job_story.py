@@ -129,7 +129,7 @@ class _Teller:
     def _told(self, event: JobEvent) -> Entry:
         run = next((one for one in self.runs if one.pk == event.run_id), None)
         data = redacted(self.names.held, event.data)
-        seconds, comparison = None, None
+        seconds, of_both = None, None
         if event.kind in END_KINDS and run is not None and run.started_at is not None:
             seconds = int((event.at - run.started_at).total_seconds())
         if event.kind == "run_preempted" and run is not None and run.pk in self.decisions:
@@ -137,7 +137,7 @@ class _Teller:
             data = redacted(self.names.held, raw) | data
             data["by_slug"] = (data.get("by_budget") or "").rpartition("/")[2]
             data["by_url"] = bool(data.get("by_budget")) and self.names.sees(data["by_budget"])
-            comparison = self._comparison(data)
+            of_both = comparison(data, self.job.budget.path, self.names)
         if event.kind == "extension_refused":
             data["sentence"] = session_words.refusal(data["rule"], data, now=event.at)
             data["again"] = self.again.get(data.get("extension", 0))
@@ -156,7 +156,7 @@ class _Teller:
             actor=event.actor.get_full_name() or event.actor.username if event.actor else "",
             seconds=seconds,
             parked_gpu_seconds=self.parked.get(run.number, 0) if run else 0,
-            comparison=comparison,
+            comparison=of_both,
             data=data,
         )
 
@@ -183,16 +183,17 @@ class _Teller:
         if run.started_at < until < end:
             yield Entry(at=until, kind="interruptible", run=run)
 
-    def _comparison(self, data: dict[str, Any]) -> Comparison | None:
-        if "victim_share" not in data or "preemptor_share" not in data:
-            return None
-        mine = data["victim_share"].get("path") or self.job.budget.path
-        parent = mine.rpartition("/")[0]
-        return Comparison(
-            parent=self.names.name(parent) if parent else "",
-            preemptor=side(data["preemptor_share"], self.names),
-            victim=side(data["victim_share"], self.names),
-        )
+
+def comparison(data: dict[str, Any], own: str, names: Names) -> Comparison | None:
+    """Read the comparison that an event keeps; ``own`` is the path of the victim's budget."""
+    if "victim_share" not in data or "preemptor_share" not in data:
+        return None
+    parent = (data["victim_share"].get("path") or own).rpartition("/")[0]
+    return Comparison(
+        parent=names.name(parent) if parent else "",
+        preemptor=side(data["preemptor_share"], names),
+        victim=side(data["victim_share"], names),
+    )
 
 
 def _again(job: Job) -> dict[int, Extension]:

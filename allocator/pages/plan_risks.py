@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from allocator import timesteps
-from allocator.cycle import unpack
+from allocator.packing import unpack
 from allocator.pages.names import Names
 from allocator.pages.plan_grid import Rows
 from allocator.reading import PlanView
