@@ -7,7 +7,7 @@ sees the version before or the new one, never a part of either.
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, cast
 
@@ -16,7 +16,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from clusters.refusals import Refused
-from forecasting import gpu_rates, looking_ahead
+from forecasting import gpu_rates, looking_ahead, traffic
 from forecasting import service_profiles as profiles
 from forecasting.core import calibrating as core
 from forecasting.core.demand import VERSION, Model, learn
@@ -62,12 +62,16 @@ def recalibrate(*, service: Service, now: datetime, by: User | None = None) -> S
 
 
 def recalibrate_all(*, now: datetime) -> int:
-    """Recalibrate every service that wants it; what one can't be keeps no other waiting."""
+    """Recalibrate every service that wants it; what one can't be keeps no other waiting.
+
+    Where no step has come since the newest version, none is made.
+    """
     done = 0
     for service in profiles.live().filter(calibrated=True):
         try:
-            recalibrate(service=service, now=now)
-            done += 1
+            if _has_come(service, now):
+                recalibrate(service=service, now=now)
+                done += 1
         except Refused as refused:
             logger.info("Service of job %s keeps its profile: %s", service.job_id, refused.sentence)
         except Exception:
@@ -130,7 +134,7 @@ def change(
 def problem(service: Service, *, now: datetime) -> str:
     """Return why no profile can be made now; empty: it can."""
     try:
-        _enough(service, now)
+        _check_enough(service, now)
         profiles.rate_of(service)
     except Refused as refused:
         return refused.sentence
@@ -158,14 +162,30 @@ def make(service: Service, now: datetime) -> Made:
 
 
 def _enough(service: Service, now: datetime) -> Traffic:
+    _check_enough(service, now)
     found = profiles.history(service, until=now)
-    if found is None:
-        raise Refused("traffic", "There is no traffic yet: send some, of 14 days at least.")
+    assert found is not None, "it was there a moment ago"
+    return found
+
+
+def _check_enough(service: Service, now: datetime) -> None:
+    """Refuse traffic that is too short, or known too seldom. One query."""
+    extent = traffic.extent(service, until=now)
+    if extent is None:
+        raise Refused(
+            "traffic", f"There is no traffic yet: send some, of {core.ENOUGH_DAYS} days at least."
+        )
     try:
-        core.check_enough(found)
+        core.check_enough(days=extent.span / timedelta(days=1), known=extent.known, of=extent.steps)
     except DemandError as error:
         raise Refused("traffic", str(error)) from None
-    return found
+
+
+def _has_come(service: Service, now: datetime) -> bool:
+    newest, known = profiles.newest(service), profiles.history(service, until=now)
+    if newest is None or known is None:
+        return True
+    return bool(newest.fitted.get("until") != known.end.astimezone(UTC).isoformat())
 
 
 def _present(
@@ -218,13 +238,11 @@ def _write(
         rate=made.rate,
     )
     if not made.reason:
-        told = (service.forecast or {}).get("ahead")
-        same = (service.forecast or {}).get("step_minutes") == settings.TIMESTEP_MINUTES
         service.forecast = {
             "version": version,
             "step_minutes": settings.TIMESTEP_MINUTES,
             "week": list(made.week),
-            "ahead": told if same else None,
+            "ahead": (service.forecast or {}).get("ahead"),
         }
         service.save(update_fields=["forecast"])
     return written

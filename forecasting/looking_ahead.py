@@ -66,7 +66,11 @@ def look(*, service: Service, now: datetime) -> Told | None:
             return None  # another version has come meanwhile, and was looked ahead with
         row.forecast = {
             **(row.forecast or {}),
-            "ahead": {"start": int(told.start.timestamp()), "gpus": list(told.gpus)},
+            "ahead": {
+                "start": int(told.start.timestamp()),
+                "step_minutes": settings.TIMESTEP_MINUTES,
+                "gpus": list(told.gpus),
+            },
         }
         row.save(update_fields=["forecast"])
         _keep(row, told.start, told.gpus[0], told.source, profile.version, anew=False)
@@ -118,9 +122,8 @@ def _recent(service: Service, profile: ServiceProfile, now: datetime) -> Ahead |
 def _base(service: Service, start: datetime) -> int | None:
     """What the present timestep was told before, or what is held now; None: it doesn't run."""
     told = (service.forecast or {}).get("ahead")
-    minutes = (service.forecast or {}).get("step_minutes")
-    if told is not None and minutes == settings.TIMESTEP_MINUTES:
-        place = (int(start.timestamp()) - told["start"]) // (minutes * 60)
+    if told is not None and told["step_minutes"] == settings.TIMESTEP_MINUTES:
+        place = (int(start.timestamp()) - told["start"]) // (told["step_minutes"] * 60)
         if 0 <= place < len(told["gpus"]):
             return int(told["gpus"][place])
     held = Holding.objects.filter(run__job_id=service.job_id, ended_at=None)

@@ -14,10 +14,11 @@ from decimal import Decimal, InvalidOperation
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Count, Max, Min
 
 from clusters.refusals import Refused, check_instant
 from forecasting.core.profile import KEPT_DAYS, Traffic
-from forecasting.models import DemandForecast, TrafficBucket
+from forecasting.models import DemandForecast, ServiceProfile, TrafficBucket
 from workloads.models import Job, Service
 
 STEPS = (5, 10, 15, 20, 30, 60)  # minutes
@@ -63,6 +64,30 @@ def store(
     return Stored(new, changed, same, len(found) - len(recent))
 
 
+@dataclass(frozen=True)
+class Extent:
+    """How much traffic there is: from its first to its last known step, and how many are known."""
+
+    span: timedelta
+    steps: int
+    known: int
+
+
+def extent(service: Service, *, until: datetime, days: int = KEPT_DAYS) -> Extent | None:
+    """Return how much `series` would answer with; None: nothing. One query."""
+    if service.traffic_step_minutes is None:
+        return None
+    step = timedelta(minutes=service.traffic_step_minutes)
+    rows = TrafficBucket.objects.filter(
+        service=service, at__lte=until - step, at__gt=until - step - timedelta(days=days)
+    )
+    found = rows.aggregate(first=Min("at"), last=Max("at"), known=Count("pk"))
+    if not found["known"]:
+        return None
+    span = found["last"] - found["first"] + step
+    return Extent(span, span // step, found["known"])
+
+
 def series(service: Service, *, until: datetime, days: int = KEPT_DAYS) -> Traffic | None:
     """Return the traffic whose steps have ended by an instant, of its newest days; None: none.
 
@@ -71,12 +96,13 @@ def series(service: Service, *, until: datetime, days: int = KEPT_DAYS) -> Traff
     if service.traffic_step_minutes is None:
         return None
     step = timedelta(minutes=service.traffic_step_minutes)
-    buckets = TrafficBucket.objects.filter(service=service, at__lte=until - step)
-    newest = buckets.order_by("-at").values_list("at", flat=True).first()
-    if newest is None:
-        return None
-    rows = buckets.filter(at__gt=newest - timedelta(days=days)).order_by("at")
+    rows = TrafficBucket.objects.filter(
+        service=service, at__lte=until - step, at__gt=until - step - timedelta(days=days)
+    ).order_by("at")
     known = {at: micro / MICRO for at, micro in rows.values_list("at", "rate_micro")}
+    if not known:
+        return None
+    newest = max(known)
     start = min(known).astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     steps = (newest - start) // step + 1
     rates = tuple(known.get(start + step * n) for n in range(steps))
@@ -90,8 +116,13 @@ def between(service: Service, *, start: datetime, end: datetime) -> list[tuple[d
 
 
 def keep(*, now: datetime) -> int:
-    """Let go of traffic older than TRAFFIC_KEPT_DAYS, and of what was forecast; how many rates."""
+    """Let go of traffic older than TRAFFIC_KEPT_DAYS, and of what was forecast; how many rates.
+
+    Of versions of profiles that old the figures stay, and their reasons.
+    """
     oldest = now - timedelta(days=settings.TRAFFIC_KEPT_DAYS)
+    old = ServiceProfile.objects.filter(made_at__lt=oldest).exclude(fitted={})
+    old.exclude(in_force_at__isnull=False, replaced_at=None).update(fitted={}, week=[])
     DemandForecast.objects.filter(at__lt=oldest).delete()
     gone, _ = TrafficBucket.objects.filter(at__lt=oldest).delete()
     return gone

@@ -185,6 +185,12 @@ def test_a_running_service_is_led_from_what_it_holds(job, tree):
     assert asked == (12, 10, 8)
 
 
+def take_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no profile be as good as the one in force."""
+    monkeypatch.setattr(core, "NO_WORSE", 0)
+    monkeypatch.setattr(core, "SLACK", -1)
+
+
 def wild(at: datetime) -> float:
     """Calm until the last three days, then between one GPU and eleven from hour to hour."""
     calm = at < NOW.replace(minute=0) - 3 * DAY
@@ -203,8 +209,18 @@ def test_a_profile_that_would_have_done_worse_is_kept_with_its_reason_but_not_in
     assert demand_at(job.service, NOW) == 12, "the declared profile counts"
 
 
+def test_a_profile_may_be_a_little_worse_since_the_one_in_force_has_seen_the_days():
+    def of(loss: float, broken: int = 0) -> core.Tried:
+        return core.Tried(48, 1.0, 1.0, 0.1, broken, loss, 1.0)
+
+    assert core.verdict(of(2.15), of(2.0)) == ""
+    assert core.verdict(of(2.16), of(2.0)).startswith("On the last 3 days")
+    assert core.verdict(of(9.0), None) == ""
+    assert "more than the swap cap 2 times" in core.verdict(of(0.0, 2), of(2.0))
+
+
 def test_the_version_in_force_stays_until_a_sound_one_replaces_it(calibrated, monkeypatch):
-    monkeypatch.setattr(core, "NO_WORSE", 0)
+    take_none(monkeypatch)
     worse = calibrating.recalibrate(service=profiles.live().get(), now=NOW + HOUR)
     assert (worse.version, worse.in_force_at) == (2, None)
     assert profiles.in_force(calibrated.service).version == 1
@@ -217,10 +233,55 @@ def test_the_version_in_force_stays_until_a_sound_one_replaces_it(calibrated, mo
     assert calibrated.service.forecast["version"] == 3
 
 
+def test_by_night_nothing_is_made_where_nothing_has_come(calibrated):
+    assert calibrating.recalibrate_all(now=NOW + DAY) == 0
+    send(calibrated, days=1, until=NOW + DAY)
+    assert calibrating.recalibrate_all(now=NOW + DAY) == 1
+    assert calibrating.recalibrate_all(now=NOW + DAY + HOUR / 2) == 0
+    assert ServiceProfile.objects.count() == 2
+
+
+def test_one_service_that_can_t_be_keeps_no_other_waiting(calibrated, caplog):
+    other = make.make_service(calibrated.budget)
+    traffic.store(job=other, rows=[(T0, Decimal(1))], now=NOW)
+    calibrating.configure(service=other.service, calibrated=True)
+    broken = make.make_service(calibrated.budget)
+    send(broken)
+    declare(broken)
+    calibrating.configure(service=broken.service, calibrated=True)
+    type(broken.service).objects.filter(job=broken).update(profile=[])
+    send(calibrated, days=1, until=NOW + DAY)
+    assert calibrating.recalibrate_all(now=NOW + DAY) == 1
+    assert f"The service of job {broken.pk} can't be recalibrated." in caplog.text
+
+
+def test_another_timestep_leaves_what_was_told_readable(calibrated, settings):
+    before = demand_at(calibrated.service, NOW + 5 * HOUR)
+    settings.TIMESTEP_MINUTES = 60
+    assert demand_at(calibrated.service, NOW + 5 * HOUR) == before
+    told = looking_ahead.look(service=calibrated.service, now=NOW)
+    assert told is not None
+    assert len(told.gpus) == 72
+    calibrated.service.refresh_from_db()
+    assert calibrated.service.forecast["ahead"]["step_minutes"] == 60
+    assert abs(demand_at(calibrated.service, NOW + 5 * HOUR) - before) <= 2
+
+
+def test_of_old_versions_the_figures_stay(calibrated, settings):
+    settings.TRAFFIC_KEPT_DAYS = 28
+    send(calibrated, days=1, until=NOW + DAY)
+    calibrating.recalibrate(service=profiles.live().get(), now=NOW + DAY)
+    traffic.keep(now=NOW + 40 * DAY)
+    first, second = ServiceProfile.objects.all()
+    assert (first.fitted, first.week) == ({}, [])
+    assert first.tried["timesteps"] > 0
+    assert len(second.week) == 336, "it is in force"
+
+
 def test_with_other_terms_the_figures_before_say_nothing_and_the_new_profile_counts(
     calibrated, monkeypatch
 ):
-    monkeypatch.setattr(core, "NO_WORSE", 0)
+    take_none(monkeypatch)
     declare(calibrated, 5)
     made = calibrating.recalibrate(service=profiles.live().get(), now=NOW + HOUR)
     assert made.in_force_at == NOW + HOUR

@@ -13,7 +13,7 @@ from forecasting.models import DemandForecast, ServiceProfile, TrafficBucket
 from tests import factories as make
 from tests.factories import HOUR, T0, TIMESTEP
 from tests.pages_world import client_of, text_of
-from tests.test_calibrating import DAY, NOW, daily, declare, send
+from tests.test_calibrating import DAY, NOW, daily, declare, send, take_none
 from workloads.demand import demand_over
 from workloads.models import Job
 
@@ -75,7 +75,7 @@ def test_the_page_tells_version_figures_and_what_counts(cast, followed):
 
 
 def test_a_profile_that_is_not_in_force_says_why(cast, followed, monkeypatch):
-    monkeypatch.setattr("forecasting.core.calibrating.NO_WORSE", 0)
+    take_none(monkeypatch)
     calibrating.recalibrate(service=profiles.live().get(), now=NOW)
     text = text_of(client_of(cast["member"]).get(reverse("job", args=[followed.pk])))
     assert "version 1, in force" in text

@@ -37,12 +37,11 @@ def of_profile(profile: list[int], step_minutes: int, zone: str, at: datetime) -
 
 def _forecast_at(service: Service, forecast: dict[str, Any], at: datetime) -> int:
     """By the next days' forecast as far as it reaches, else by the forecast week."""
-    minutes = forecast["step_minutes"]
     if (ahead := forecast.get("ahead")) is not None:
-        place = (int(at.timestamp()) - ahead["start"]) // (minutes * 60)
+        place = (int(at.timestamp()) - ahead["start"]) // (ahead["step_minutes"] * 60)
         if 0 <= place < len(ahead["gpus"]):
             return int(ahead["gpus"][place])
-    return of_profile(forecast["week"], minutes, service.time_zone, at)
+    return of_profile(forecast["week"], forecast["step_minutes"], service.time_zone, at)
 
 
 def demand_over(

@@ -133,7 +133,8 @@ class Service(models.Model):
     least_gpus = models.PositiveIntegerField(null=True, blank=True)
     most_gpus = models.PositiveIntegerField(null=True, blank=True)
     # What forecasting has put in force: {version, step_minutes, week: GPUs per step of the local
-    # week, ahead: {start: seconds since 1970, gpus: per step}}. Read by workloads.demand alone.
+    # week, ahead: {start: seconds since 1970, step_minutes, gpus: per step}}. Read by
+    # workloads.demand alone.
     forecast = models.JSONField(null=True, blank=True)
     # GPUs that a cycle decided on and the connector has not confirmed: [[node, mask, funded], …].
     pending = models.JSONField(null=True, blank=True)
