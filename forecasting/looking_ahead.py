@@ -89,7 +89,6 @@ def tell(service: Service, profile: ServiceProfile, now: datetime) -> Told:
         of_week=lambda at: of_profile(profile.week, profile.step_minutes, service.time_zone, at),
         start=start,
         timesteps=FAR // step(),
-        near=NEAR // step(),
         base=_base(service, start),
         terms=terms,
     )

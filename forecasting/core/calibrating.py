@@ -109,20 +109,19 @@ def compose(
     of_week: Callable[[datetime], int],
     start: datetime,
     timesteps: int,
-    near: int,
     base: int | None,
     terms: Terms,
 ) -> tuple[int, ...]:
     """GPUs of each timestep from `start` on, within the swap cap throughout.
 
-    The first `near` timesteps follow the forecast by the recent level, where there is one; later
-    ones the week's profile. `base` is what the first timestep was told before: it stays, since
+    As far as the forecast by the recent level reaches it is followed, if there is one; then the
+    week's profile. `base` is what the first timestep was told before: it stays, since
     it is settled, or may be, and all that follows is reached from it.
     """
     asked = []
     for t in range(timesteps):
         at = start + timedelta(seconds=terms.timestep_s * t)
-        rate = _rate(found, at, firm=t < FIRM) if t < near else None
+        rate = _rate(found, at, firm=t < FIRM)
         asked.append(of_week(at) if rate is None else terms.gpus(rate))
     if base is None:
         return least_profile(asked, terms.cap).gpus
