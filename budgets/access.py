@@ -18,7 +18,7 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.db.models import Q, QuerySet
 from django.http import Http404
 
-from budgets.models import Budget, Exemption, Notice, Request, Role
+from budgets.models import Budget, ChangeSet, Exemption, Notice, Request, Role
 from budgets.names import Names, formerly
 from budgets.refusals import Refused
 
@@ -228,6 +228,14 @@ def simulates(held: Standing) -> Budget | None:
 
 def _by_path(paths: Iterable[str]) -> QuerySet[Budget]:
     return Budget.objects.filter(path__in=list(paths))
+
+
+def sees_plan(held: Standing, undecided: Iterable[ChangeSet]) -> bool:
+    """Say whether someone may know what a plan of shares would come to: all of it that is open.
+
+    What is decided is in force from its instant on, for everybody.
+    """
+    return all(held.sees(one.parent.path) for one in undecided)
 
 
 def simulated_q(user: Person) -> Q:

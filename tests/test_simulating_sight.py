@@ -5,15 +5,22 @@ from copy import deepcopy
 from datetime import timedelta
 
 import pytest
+from django.http import Http404
+from rest_framework.test import APIClient
 
+from allocator.api.simulations import NONE_SEEN
+from allocator.pages import simulator
 from allocator.pages.names import Names
 from allocator.pages.simulator_figures import figures
 from allocator.pages.simulator_picture import Picture
 from allocator.simulating import asking, results, running
 from allocator.simulating.asking import Draft
-from budgets import structure
+from budgets import period_plans, structure
 from budgets.access import standing
+from budgets.change_sets import approve
+from budgets.period_plans import NewShares, plan_shares
 from budgets.refusals import Refused
+from config import clock
 from tests import factories as make
 from tests.factories import T0
 from tests.pages_day import NOW
@@ -174,3 +181,57 @@ def test_a_trace_of_too_many_groups_is_refused(root):
     text = "\n".join([head, *rows])
     with pytest.raises(Refused, match="The trace has 2,001 groups, and at most 2,000 go"):
         asking.ask(by=root, now=NOW, trace=text, nodes="2x8", equal=True)
+
+
+# --- Plans of periods ----------------------------------------------------------------------------
+
+
+def plan_of(day, *parents):
+    """A period to come in which half of what each parent's first child has goes to the last."""
+    later = {"starts_at": make.T1, "ends_at": make.T1 + 90 * 24 * make.HOUR}
+    period = make.make_period("2027 Q1", status="draft", **later)
+    changes = []
+    for path in parents:
+        parent = day.place.tree[path]
+        children = [one for one in day.place.tree.values() if one.parent == parent]
+        shares = dict.fromkeys(children, 10_000)
+        changes.append(NewShares(parent=parent, shares=shares, base_version=1))
+    plan_shares(period=period, changes=changes, reason="why", author=day.place.user, now=NOW)
+    return period
+
+
+def may_simulate(user, period):
+    """What the page offers, the API and the service say to it, which is one answer."""
+    offered = period in simulator.listing(user, now=NOW).periods
+    api = APIClient()
+    api.force_authenticate(user)
+    body = {"history": {"days": 1}, "period": period.pk}
+    answer = api.post("/api/v1/simulations/", body, format="json")
+    try:
+        asked = asking.ask(by=user, now=NOW, window=(T0, NOW), draft=Draft(period=period))
+    except Http404:
+        asked = None
+    assert (answer.status_code == 201) == offered == (asked is not None)
+    if not offered:
+        assert answer.json()["errors"]["period"] == [NONE_SEEN]
+    return offered
+
+
+def test_a_plan_that_isn_t_decided_is_simulated_by_who_sees_all_of_it(
+    day, root, manager, monkeypatch
+):
+    monkeypatch.setattr(clock, "now", lambda: NOW)
+    assert may_simulate(manager, plan_of(day, "orlo/science"))
+
+
+def test_whoever_doesn_t_see_a_part_of_it_that_is_open_may_not(day, root, manager, monkeypatch):
+    monkeypatch.setattr(clock, "now", lambda: NOW)
+    period = plan_of(day, "orlo/science", "orlo/vision")
+    vision = make.make_user("lena")
+    make.make_role(vision, day.place.tree["orlo/vision"], "manager")
+    assert not may_simulate(manager, period)
+    assert not may_simulate(vision, period)
+    assert may_simulate(root, period)
+    for one in period_plans.sets_of(period).filter(parent__path="orlo/vision"):
+        approve(change_set=one, by=root, now=NOW)
+    assert may_simulate(manager, period), "what is decided is no secret"

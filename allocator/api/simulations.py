@@ -28,6 +28,7 @@ from config import clock
 from config.fields import Boolean, Instant, Integer, Strict, Text
 
 HEAVY = ("trace", "trees", "picture")
+NONE_SEEN = "There is none with this number, or none that you see."
 DRAFTS = ("change_set", "period", "draft", "tree", "equal_shares")
 
 
@@ -215,7 +216,10 @@ def _draft(request: Request, given: dict[str, Any]) -> Draft:
         seen = ChangeSet.objects.filter(visible_q(request.user, "parent__"))
         return Draft(change_set=_one(seen, "change_set", given["change_set"]))
     if "period" in named:
-        return Draft(period=_one(Period.objects.all(), "period", given["period"]))
+        period = _one(Period.objects.all(), "period", given["period"])
+        if not asking.may_plan(standing(request.user), period):
+            raise ValidationError({"period": [NONE_SEEN]})
+        return Draft(period=period)
     if "draft" in named:
         return _vector(request, given["draft"])
     return Draft(file=json.dumps(given["tree"])) if "tree" in named else TODAY
@@ -242,7 +246,7 @@ def _vector(request: Request, given: dict[str, Any]) -> Draft:
 def _one(rows: QuerySet[Any], field: str, pk: int) -> Any:
     found = rows.filter(pk=pk).first()
     if found is None:
-        raise ValidationError({field: ["There is none with this number, or none that you see."]})
+        raise ValidationError({field: [NONE_SEEN]})
     return found
 
 

@@ -77,7 +77,7 @@ def listing(user: Person, *, now: datetime) -> Listing:
         rows=rows,
         budget=budget,
         drafts=list(_drafts(user, held)),
-        periods=list(_periods(now)) if budget else [],
+        periods=list(_periods(held, now)) if budget else [],
     )
 
 
@@ -89,11 +89,11 @@ def _drafts(user: Person, held: Standing) -> Iterator[ChangeSet]:
             yield one
 
 
-def _periods(now: datetime) -> Iterator[Period]:
-    """Periods to come that have a plan of their own."""
+def _periods(held: Standing, now: datetime) -> Iterator[Period]:
+    """Periods to come that have a plan of their own, which the reader may see."""
     ahead = Period.objects.filter(status__in=period_plans.PLANNABLE, starts_at__gt=now)
     for one in ahead.order_by("starts_at"):
-        if period_plans.sets_of(one).exists():
+        if period_plans.sets_of(one).exists() and asking.may_plan(held, one):
             yield one
 
 

@@ -19,7 +19,16 @@ from allocator.simulating.running import wake
 from allocator.simulating.trees import SharesTree
 from budgets import period_plans, services
 from budgets import shares as reads
-from budgets.access import NOT_HERE, Action, Person, simulated_q, simulates, standing
+from budgets.access import (
+    NOT_HERE,
+    Action,
+    Person,
+    Standing,
+    sees_plan,
+    simulated_q,
+    simulates,
+    standing,
+)
 from budgets.models import Budget, ChangeSet, Period
 from budgets.refusals import Refused
 from budgets.services import Does
@@ -150,7 +159,15 @@ def _for_whom(by: User, budget: Budget | None, draft: Draft) -> Budget:
     action = Action.SIMULATE if subject is None else Action.PROPOSE_SHARES
     if not held.can(action, chosen.path):
         raise PermissionDenied(NOT_YOURS)
+    if draft.period is not None and not may_plan(held, draft.period):
+        raise Http404("There is no such plan, or none that you may see.")
     return chosen
+
+
+def may_plan(held: Standing, period: Period) -> bool:
+    """Say whether someone may simulate a period's plan: what isn't decided of it, they see."""
+    undecided = period_plans.sets_of(period).filter(status__in=period_plans.OPEN)
+    return sees_plan(held, undecided)
 
 
 def _check_choice(
