@@ -1,7 +1,6 @@
 """`python3 -m client`: the API on the command line."""
 
 import argparse
-import csv
 import getpass
 import json
 import math
@@ -15,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from client import tables
+from client import services, tables
 from client.api import Client, Problem, token_for
 
 EXAMPLES = """\
@@ -30,6 +29,7 @@ examples:
   python3 -m client extend 18 30m
   python3 -m client urgency 17 high
   python3 -m client traffic 19 traffic.csv --step-minutes 10
+  python3 -m client calibrate 19 --on --rate 12.5
   python3 -m client burn orlo/science --format json
   python3 -m client ask orlo/science/petrel 250 --until 2026-12-01T00:00:00Z --why "one more sweep"
   python3 -m client decide 3 --from orlo/science --why "from the reserve"
@@ -108,19 +108,6 @@ def _jobs(client: Client, asked: argparse.Namespace) -> Any:
     return list(islice(found, asked.limit))
 
 
-def _traffic(client: Client, asked: argparse.Namespace) -> Any:
-    if asked.file is None:
-        return client.traffic(asked.job)
-    try:
-        with open(asked.file, newline="", encoding="utf-8-sig") as file:
-            rates = [{"at": row["at"], "rate": float(row["rate"])} for row in csv.DictReader(file)]
-    except OSError as error:
-        raise Problem(f"{asked.file}: {error.strerror or error}.") from error
-    except (KeyError, TypeError, ValueError, csv.Error) as error:
-        raise Problem(f"{asked.file} is no CSV file with columns at and rate: {error}.") from error
-    return client.send_traffic(asked.job, rates, step_minutes=asked.step_minutes)
-
-
 def _ask(client: Client, asked: argparse.Namespace) -> Any:
     unit, scale = ("thousandths", 1000) if asked.percent else ("amount_mgpus", CREDIT)
     amount = {unit: int(asked.amount * scale)}
@@ -166,7 +153,8 @@ COMMANDS: dict[str, Command] = {
         asked.job, more_s=asked.more, idempotency_key=asked.key
     ),
     "urgency": lambda client, asked: client.set_urgency(asked.job, asked.urgency),
-    "traffic": _traffic,
+    "traffic": services.send_or_show,
+    "calibrate": services.calibrate,
     "tree": lambda client, asked: client.tree(),
     "burn": lambda client, asked: client.burn(
         asked.budget, start=asked.start, end=asked.end, by=asked.by
@@ -214,7 +202,12 @@ def _parser() -> argparse.ArgumentParser:
     urgency = command("urgency", "Sort a job otherwise among those of its budget.")
     urgency.add_argument("job", type=int)
     urgency.add_argument("urgency", help="low, normal or high, inside its own budget")
-    _add_traffic(command("traffic", "Send a service's traffic from a CSV file, or show it."))
+    services.add_traffic(
+        command("traffic", "Send a service's traffic from a CSV file, or show it.")
+    )
+    services.add_calibrate(
+        command("calibrate", "Show how a service follows its traffic; have it do so, or not.")
+    )
     command("tree", "Show the budgets with shares and what is left.")
     _add_burn(command("burn", "Show what a budget burnt, by what is below it."))
     _add_requests(command("requests", "List open requests for more."))
@@ -267,12 +260,6 @@ def _add_extend(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", type=int)
     parser.add_argument("more", type=_more, help="such as 30m, 1h or 1h30m")
     parser.add_argument("--key", help="idempotency key: sent again, it extends once")
-
-
-def _add_traffic(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("job", type=int)
-    parser.add_argument("file", nargs="?", help="CSV with at and rate; left out: show it")
-    parser.add_argument("--step-minutes", type=int, help="of its first traffic; default: 60")
 
 
 def _add_jobs(parser: argparse.ArgumentParser) -> None:

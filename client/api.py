@@ -113,6 +113,19 @@ class Client:
                 total[name] = total.get(name, 0) + count
         return total
 
+    def calibration(self, job: int) -> Json:
+        """Return how a service follows its traffic, and its demand of the next 24 h."""
+        return self._send("GET", f"jobs/{job}/calibration/")
+
+    def calibrate(self, job: int, **changes: Any) -> Json:
+        """Change how a service follows its traffic: calibrated, rate_per_gpu (None: as measured),
+        least_gpus, most_gpus. What is left out stays."""
+        return self._send("POST", f"jobs/{job}/calibration/", body=changes)
+
+    def recalibrate(self, job: int) -> Json:
+        """Make the next version of a service's profile now, and return it."""
+        return self._send("POST", f"jobs/{job}/recalibrate/")
+
     def tree(self) -> Json:
         """Return the budgets one may see, depth first, with shares and figures."""
         return self._send("GET", "budgets/")

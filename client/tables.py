@@ -222,6 +222,30 @@ def _marks(option: dict[str, Any]) -> str:
     return ", ".join(filter(None, ["cheapest" * option["cheapest"], in_time]))
 
 
+def calibration(found: dict[str, Any]) -> str:
+    """How a service follows its traffic, and the versions of its profile."""
+    rate, demand = found["rate_per_gpu"], found["demand"]
+    follows = "follows its traffic" if found["version"] else "follows its declared profile"
+    lines = [
+        f"It {follows}; {min(demand)} to {max(demand)} GPUs in the next 24 h.",
+        f"One GPU does {rate['rate']:g} a second, {rate['source']}." if rate else "",
+        found["problem"],
+    ]
+    rows = [
+        (
+            one["version"],
+            one["made_at"],
+            "in force" if one["in_force_at"] and not one["replaced_at"] else one["reason"] or "was",
+            f"{one['tried']['demand_covered']:.1%}",
+            f"{one['tried']['over']:.1%}",
+        )
+        for one in found["versions"]
+    ]
+    heads = ("version", "made", "", "covers", "over")
+    shown = table(heads, rows, right=(0, 3, 4)) if rows else ""
+    return "\n".join(line for line in (*lines, shown) if line)
+
+
 SHOWN: dict[str, Callable[[Any], str]] = {
     "submit": job,
     "estimate": estimate,
@@ -230,6 +254,7 @@ SHOWN: dict[str, Callable[[Any], str]] = {
     "extend": job,
     "urgency": job,
     "traffic": traffic,
+    "calibrate": calibration,
     "jobs": jobs,
     "tree": tree,
     "burn": burn,
