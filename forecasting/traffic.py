@@ -6,7 +6,6 @@ sent anew replaces the one before. What is missing is a gap, never a zero.
 
 import csv
 import io
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -238,14 +237,14 @@ def _check_place(at: datetime, step: int, now: datetime) -> None:
             "traffic",
             f"{_said(at)} begins no step of {step} min: steps are counted from the hour.",
         )
-    if at + timedelta(minutes=step) > now + LATE:
+    if at > now + LATE - timedelta(minutes=step):
         raise Refused(
             "traffic", f"The step from {_said(at)} on has not ended yet: send it when it has."
         )
 
 
 def _micro(rate: Decimal, at: datetime) -> int:
-    if not math.isfinite(rate) or not 0 <= rate <= HIGHEST_RATE:
+    if not rate.is_finite() or not 0 <= rate <= HIGHEST_RATE:
         raise Refused(
             "traffic", f"Give a rate of 0 to {HIGHEST_RATE:,} a second for {_said(at)}, not {rate}."
         )

@@ -83,6 +83,8 @@ def test_the_first_traffic_says_what_a_step_is(job):
         (rates(-1), None, "0 to 1,000,000,000,000 a second"),
         (rates("NaN"), None, "not NaN"),
         (rates("Infinity"), None, "not Infinity"),
+        (rates("sNaN"), None, "not sNaN"),
+        ([(datetime(9999, 12, 31, 23, tzinfo=UTC), Decimal(1))], None, "has not ended yet"),
         (rates(2 * 10**12), None, "0 to 1,000,000,000,000 a second"),
         (rates(1, start=T0 - timedelta(minutes=90)), None, "begins no step of 60 min"),
         (rates(1, start=T0), None, "has not ended yet"),

@@ -306,9 +306,7 @@ class CalibrationForm(forms.Form):
     """How a service is to follow its traffic."""
 
     calibrated = forms.BooleanField(required=False)
-    rate_per_gpu = forms.DecimalField(
-        label=gettext_lazy("One GPU does, a second"), required=False, localize=True
-    )
+    rate_per_gpu = forms.DecimalField(label=gettext_lazy("One GPU does, a second"), required=False)
     least_gpus = forms.IntegerField(label=gettext_lazy("No fewer GPUs than"), min_value=0)
     most_gpus = forms.IntegerField(label=gettext_lazy("No more GPUs than"), min_value=1)
 
