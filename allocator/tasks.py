@@ -6,7 +6,7 @@ and doubled messages are harmless.
 
 from celery import shared_task
 
-from allocator import ahead, cycle, keeping, requests, session_warnings
+from allocator import ahead, cycle, drifting, keeping, requests, session_warnings
 from allocator.simulating import running
 from budgets import notices
 from config.clock import now
@@ -92,6 +92,12 @@ def keep_books() -> int:
 def retrain() -> int:
     """Learn by night how jobs came out against physics, on queue ``long``."""
     return sum(one.switched for one in retraining.retrain_all(now=now()))
+
+
+@shared_task(name="allocator.tasks.keep_forecasts")
+def keep_forecasts() -> int:
+    """Say where forecasts have lost their way, on queue ``long``."""
+    return drifting.look(now=now())
 
 
 @shared_task(name="allocator.tasks.simulate")

@@ -301,6 +301,7 @@ class Notice(models.Model):
         TAKEN = "taken", "Taken back"
         RENAMED = "renamed", "Renamed"
         SESSION = "session", "Session ends"
+        DRIFT = "drift", "Forecasts drift"
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="notices"

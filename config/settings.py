@@ -78,6 +78,7 @@ CYCLES_KEPT_DAYS = env.integer("CYCLES_KEPT_DAYS", 90, least=0, most=3650)
 CAPACITY_PERCENT = env.integer("CAPACITY_PERCENT", 95, least=50, most=99)
 TRAFFIC_KEPT_DAYS = env.integer("TRAFFIC_KEPT_DAYS", 56, least=28, most=400)
 SIMULATIONS_KEPT_DAYS = env.integer("SIMULATIONS_KEPT_DAYS", 90, least=0, most=3650)
+DRIFT_WINDOW = env.integer("DRIFT_WINDOW", 50, least=20, most=5000)  # newest forecasts of a kind
 NODE_FAILURE_REFUND = env.one_of("NODE_FAILURE_REFUND", "all", ("all", "checkpoint", "none"))
 ORGANISATION_TIME_ZONE = env.time_zone("ORGANISATION_TIME_ZONE", "UTC")
 # True: what changes the plan wakes a worker once it is committed. False: the watch finds it.
@@ -303,6 +304,11 @@ CELERY_BEAT_SCHEDULE = {
         "task": "allocator.tasks.keep_books",
         "schedule": crontab(hour=3, minute=10),
         "options": {"expires": 12 * 3600},
+    },
+    "keep_forecasts": {
+        "task": "allocator.tasks.keep_forecasts",
+        "schedule": 15 * 60.0,
+        "options": {"expires": 15 * 60},
     },
     "retrain": {
         "task": "allocator.tasks.retrain",

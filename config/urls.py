@@ -24,6 +24,8 @@ from clusters import views as node_pages
 from config import problems
 from config import views as own_pages
 from config.healthz import healthz
+from forecasting import api as forecasting
+from forecasting import views as forecast_pages
 from ledger import api as ledger
 from ledger import views as ledger_pages
 from workloads import api as workloads
@@ -101,6 +103,7 @@ api: list[URLPattern | URLResolver] = [
     path("jobs/<int:pk>/calibration/", workloads.Calibration.as_view()),
     path("jobs/<int:pk>/recalibrate/", workloads.Recalibrate.as_view()),
     path("estimates/", workloads.Estimates.as_view()),
+    path("forecasts/track-record/", forecasting.TrackRecord.as_view()),
     path("plan/", allocator.Plan.as_view()),
     path("cycles/", allocator.Cycles.as_view()),
     path("cycles/<int:pk>/", allocator.CycleDetail.as_view()),
@@ -187,6 +190,7 @@ pages: list[URLPattern | URLResolver] = [
     path("jobs/<int:pk>/traffic", job_pages.send_traffic, name="job-traffic"),
     path("jobs/<int:pk>/calibration", job_pages.calibration, name="job-calibration"),
     path("jobs/<int:pk>/recalibrate", job_pages.recalibrate, name="job-recalibrate"),
+    path("forecasts", forecast_pages.forecasts, name="forecasts"),
     path("plan", cluster_pages.plan, name="plan"),
     path("plan.json", cluster_pages.plan_data, name="plan-data"),
     path("cycles", cycle_pages.cycles, name="cycles"),

@@ -66,7 +66,7 @@ def retrain(*, kind: str, now: datetime, dry_run: bool = False) -> Retrained:
     """
     started = time.monotonic()
     rows = _rows(kind, now)
-    old = _active(kind)
+    old = active(kind)
     if len(rows.seconds) < THIN:
         return Retrained(kind, len(rows.seconds), _too_few(len(rows.seconds)))
     newest = next(last(kind, 1), None)
@@ -100,7 +100,7 @@ def _too_few(rows: int) -> str:
     return f"{rows} jobs that told what they compute have ended; {THIN} are needed."
 
 
-def _active(kind: str) -> Estimator | None:
+def active(kind: str) -> Estimator | None:
     """The one in force, if this code can read it."""
     rows = Estimator.objects.filter(kind=kind, state=State.ACTIVE, method=KINDS[kind].version)
     return rows.defer("parameters").first()
@@ -121,13 +121,13 @@ def _keep(made: Estimator, old: Estimator | None) -> None:
     """
     _one_at_a_time()
     rows = Estimator.objects.filter(kind=made.kind)
-    active = rows.filter(state=State.ACTIVE)
+    in_place = rows.filter(state=State.ACTIVE)
     if made.state == State.ACTIVE:
-        now_active = active.filter(method=made.method).values_list("pk", flat=True).first()
+        now_active = in_place.filter(method=made.method).values_list("pk", flat=True).first()
         if now_active != (old.pk if old else None):
             made.state, made.why = State.CANDIDATE, MEANWHILE
         else:
-            active.update(state=State.RETIRED)
+            in_place.update(state=State.RETIRED)
     made.number = (rows.aggregate(last=Max("number"))["last"] or 0) + 1
     made.save()
     kept = list(rows.order_by("-pk").values_list("pk", flat=True)[:KEPT])

@@ -11,6 +11,7 @@
 // demand    {zone, from, to, now, step_minutes, traffic_step_minutes, per_gpu (a second, or null), traffic: [[at, rate]],
 //            told: [[at, GPUs]], ahead: [[at, GPUs]], held: [[at, GPUs]]}      steps; GPUs on the left, traffic on the right
 // asked     {hue, points_s: [[used, asked]], times_per_mille}       seconds; the dashed line is the median job
+// calibration {said: [percent], series: [{name, true_per_mille: [n]}], words: {said, true}}
 // bars      {hue, zone, days: [at], values_mgpus: [n], name}         one bar a day, hollow (parked)
 (() => {
   const CREDIT = 3600000, DAY = 864e5, page = document.documentElement.lang || 'en', lang = page === 'en' ? 'en-GB' : page; // day before month
@@ -97,6 +98,18 @@
           line(name.traffic, traffic, {color: css('ink'), width: 1.25}, {yAxisIndex: 1, z: 3, step: 'end', itemStyle: {color: css('ink')}, connectNulls: false}),
           line(name.told, told, {color: css('h1'), width: 2}, {step: 'end', z: 4, itemStyle: {color: css('h1')}, connectNulls: false, markLine: {symbol: 'none', silent: true, label: {formatter: 'now', position: 'end', color: css('ink'), fontWeight: 600, fontSize: 12, distance: 4}, lineStyle: {color: css('ink'), width: 1.5, type: 'solid'}, data: [{xAxis: now}]}}),
           line(name.told, ahead, {color: css('h1'), width: 2, type: [4, 3]}, {step: 'end', z: 4, itemStyle: {color: css('h1')}})]};
+    },
+    // said percentile against the share of truths that came true by it; the diagonal is what it should be
+    calibration(d) {
+      const o = base(), true_of = s => d.said.map((p, n) => [p, s.true_per_mille[n] / 10]), percent = v => number(v, v % 1 ? 1 : 0) + ' %';
+      const dashes = ['solid', [6, 4], [2, 3]], marks = ['circle', 'rect', 'triangle'];
+      const side = {min: 0, max: 100, interval: 10, axisLabel: {formatter: v => (v % 50 === 0 || v % 40 === 10 ? v + ' %' : '')}};
+      return {...o, legend: {top: 0, left: 0, itemWidth: 24, itemHeight: 8, textStyle: {color: css('ink-2'), fontSize: 12}, data: d.series.map(s => s.name)}, grid: {...o.grid, top: 36, right: 24},
+        tooltip: {...o.tooltip, trigger: 'item', formatter: p => tip(p.seriesName, [[d.words.said, percent(p.value[0])], [d.words.true, percent(p.value[1])]])},
+        xAxis: axis({type: 'value', ...side}), yAxis: axis({type: 'value', ...side}),
+        series: [
+          line('', [[0, 0], [100, 100]], {color: css('ctl'), width: 1, type: [4, 4]}, {z: 1, silent: true, tooltip: {show: false}}),
+          ...d.series.map((s, n) => line(s.name, true_of(s), {color: css('ink'), width: 1.5, type: dashes[n % 3]}, {z: 3, symbol: marks[n % 3], symbolSize: 8, itemStyle: {color: css('ink')}}))]};
     },
     // what jobs declared against what they took, in hours; above the line more was asked than used
     asked(d) {

@@ -301,6 +301,7 @@ PAGES = [
     ("post", "jobs/{job}/traffic", NOTHING),
     ("post", "jobs/{job}/calibration", NOTHING),
     ("post", "jobs/{job}/recalibrate", NOTHING),
+    ("get", "forecasts", EVERYONE),
     ("get", "plan", EVERYONE),
     ("get", "plan.json", EVERYONE),
     ("get", "cycles", EVERYONE),

@@ -230,6 +230,7 @@ TABLE: list[Any] = [
         SUBMIT | {"budget": "orlo/science/petrel"},
         PETREL | {"viewer": 403, "stranger": 400, "nobody": 400},
     ),
+    ("get", "forecasts/track-record/", None, EVERYONE),
     ("get", "jobs/{job}/", None, PETREL),
     ("post", "jobs/{job}/cancel/", None, PETREL | {"member": 403, "viewer": 403}),
     (

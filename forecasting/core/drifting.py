@@ -1,0 +1,58 @@
+"""Whether forecasts of a kind have lost their way: the newest against what should be, and before.
+
+Two limits each way: it begins beyond the outer ones and ends within the inner ones, so that what
+lies between changes nothing and nobody is told again and again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .tally import Scored, tally
+
+# Per mille of truths that p90 covers: outside these it begins, inside the others it ends.
+OUTER, INNER = (800, 980), (830, 970)
+# Of the median error before, per mille.
+WORSE, CALM = 1500, 1300
+BEFORE = 200  # forecasts before the newest, to compare with
+LEAST_BEFORE = 50
+LEAST_ERROR = 20  # per mille: errors below 2 % are no worse for being 1.5 times as large
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """`problems` are sentences; `is_calm` says that nothing is even near a limit."""
+
+    number: int
+    covered: int
+    error: int
+    before: int | None
+    problems: tuple[str, ...]
+    is_calm: bool
+
+
+def look(newest: Sequence[Scored], before: Sequence[Scored], *, window: int) -> Drift | None:
+    """Judge `window` newest forecasts; None as long as there are fewer."""
+    now = tally(newest)
+    if now is None or now.number < window:
+        return None
+    then = tally(before) if len(before) >= LEAST_BEFORE else None
+    covered, error = now.below_p90, now.median_error
+    problems = []
+    if not OUTER[0] <= covered <= OUTER[1]:
+        problems.append(
+            f"{_percent(covered)} of the last {now.number} jobs ended by their 90th percentile; "
+            "it should be 90 %."
+        )
+    usual = None if then is None else max(then.median_error, LEAST_ERROR)
+    if usual is not None and then is not None and 1000 * error >= WORSE * usual:
+        problems.append(
+            f"Half of the last {now.number} forecasts were more than {_percent(error)} off; "
+            f"of the {then.number} before {_percent(then.median_error)}."
+        )
+    calm = INNER[0] <= covered <= INNER[1] and (usual is None or 1000 * error <= CALM * usual)
+    said = None if then is None else then.median_error
+    return Drift(now.number, covered, error, said, tuple(problems), calm)
+
+
+def _percent(per_mille: int) -> str:
+    return f"{per_mille // 10}.{per_mille % 10} %"
