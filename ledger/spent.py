@@ -10,7 +10,7 @@ from datetime import datetime, tzinfo
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from django.db.models import Case, F, Max, Min, Q, QuerySet, When
+from django.db.models import F, Max, Min, Q, QuerySet
 from django.db.models.expressions import Combinable
 
 from budgets.models import Budget, Period
@@ -32,7 +32,7 @@ from ledger.stretches import (
     segment_bounds,
     standing_below,
 )
-from ledger.totals import Total
+from ledger.totals import Signed, Total
 from workloads.models import Job
 
 Kind = Entry.Kind
@@ -290,8 +290,7 @@ def _sum(what: str | Combinable, where: Q) -> Total:
 
 def _signed(signs: Mapping[Kind, int] = SETTLES) -> Total:
     """Return the sum of what entries of some kinds add to a figure."""
-    cases = (When(kind=kind, then=F("amount_mgpus") * sign) for kind, sign in signs.items())
-    return Total(Case(*cases, default=0))
+    return Total(Signed("kind", "amount_mgpus", signs=tuple(signs.items())))
 
 
 def _at_edges(

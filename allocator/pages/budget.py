@@ -188,7 +188,7 @@ def page(user: Person, *, path: str, now: datetime, sort: str = "") -> Page:
         can_edit=bool(node and node.children) and held.can(Action.EDIT_SHARES, path),
         can_propose=bool(node and node.children) and held.can(Action.PROPOSE_SHARES, path),
         can_submit=bool(node and node.is_leaf) and held.can(Action.SUBMIT, path),
-        can_ask=bool(node) and _asks(held, budget),
+        can_ask=bool(node) and _asks(held, budget, every),
         can_write_by_hand=period is not None and held.can(Action.ADMINISTER, path),
         can_transfer=period is not None and transfers.may_transfer(held, node, nodes),
         can_rename=held.can(Action.RENAME, path),
@@ -243,9 +243,9 @@ def _lines(
     )
 
 
-def _asks(held: Standing, budget: Budget) -> bool:
+def _asks(held: Standing, budget: Budget, every: Mapping[int, Budget]) -> bool:
     """Whether someone asks for more for a budget; who decides on it needn't ask."""
-    parent = budget.parent
+    parent = every.get(budget.parent_id) if budget.parent_id else None
     decides = parent is not None and held.can(Action.DECIDE_REQUESTS, parent.path)
     return parent is not None and held.can(Action.ASK, budget.path) and not decides
 
