@@ -1,6 +1,6 @@
 // ECharts set-ups. Colours come from the tokens and follow the theme; tooltips use classes, no inline style.
 //
-// <div class="al-chart h380" data-chart="NAME" data-json="ID of a JSON block" or data-src="URL" role="img" aria-label="…">
+// <div class="al-chart h380" data-chart="NAME" data-json="ID of a JSON block" or data-src="URL", or data-values="JSON" in what htmx fetches, role="img" aria-label="…">
 // All instants are ISO 8601 with Z; amounts are integer milli-GPU-seconds and are shown as credits; `zone` is an
 // IANA name (the accounting zone, default UTC); `hue` is 1…12, or 0.
 //
@@ -131,6 +131,7 @@
 
   const charts = new Map();
   async function read(el) {
+    if (el.dataset.values) return JSON.parse(el.dataset.values);
     if (el.dataset.json) return JSON.parse(document.getElementById(el.dataset.json).textContent);
     const answer = await fetch(el.dataset.src, {headers: {Accept: 'application/json'}}); if (!answer.ok) throw Error(String(answer.status)); return answer.json();
   }

@@ -171,7 +171,10 @@ def test_the_page_loads_it_afterwards(world, instants, monkeypatch):
     assert "The median of 5 jobs asked 1.50 × what it used" in told
     assert "Declare 0.67 of what you would." in told
     assert "40.0 GPU-hours were asked and not used." in told
-    assert 'href="/budgets/orlo/science/auk"' in answer.content.decode()
+    html = answer.content.decode()
+    assert 'href="/budgets/orlo/science/auk"' in html
+    assert "<script" not in html  # htmx would drop it
+    assert "points_s" in html
     page = asked_page.page(user, path="orlo/science", now=NOW)
     assert page.picture["times_per_mille"] == 1500
     assert page.picture["points_s"][0] == [7200, 10_800]

@@ -1,5 +1,6 @@
 """A budget's declarations against what its jobs used: the figures, and the picture's points."""
 
+import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -38,6 +39,11 @@ class Page:
     projects: list[Row]
     people: list[Row]
     picture: dict[str, Any] | None
+
+    @property
+    def picture_json(self) -> str:
+        """For an attribute: htmx drops JSON blocks of what it fetches."""
+        return json.dumps(self.picture, separators=(",", ":"))
 
     @property
     def median(self) -> float | None:
