@@ -15,6 +15,7 @@ from ledger.burn import pace, per_day, rate_window, runway_days
 from ledger.figures import closed_until
 from ledger.instants import LedgerError, from_seconds, iso, span, to_seconds, whole
 from ledger.membership import Membership
+from ledger.period_end import UNKNOWN, Known
 from ledger.segments import STARTED, periods_in_force
 from ledger.spent import Spent, amounts_between, settled_over, spent_in
 from ledger.standing import Figures, figures
@@ -236,10 +237,17 @@ class _Report:
             by_day[self._row_of(pk, at), at] += amount
         spent = [(row, at, amount) for (row, at), amount in by_day.items()]
         rows = {row: self.settled[row] for row in {*self.settled, *self._members()}}
-        self.ranges = period_end.ranges(view=view, settled=rows, spent=spent)
+        known = {
+            row: Known(one.in_flight_mgpus, one.held_mgpus) for row, one in self.figures.items()
+        }
+        here = known.get(self.budget.pk, UNKNOWN)
+        if self._members():  # its own row is what no child has, its figures are all
+            known.pop(self.budget.pk, None)
+        self.ranges = period_end.ranges(view=view, settled=rows, spent=spent, known=known)
         whole = {0: sum(self.settled.values())}
         every = [(0, at, amount) for _, at, amount in spent]
-        self.range = period_end.ranges(view=view, settled=whole, spent=every)[0]
+        all_of_it = {0: here}
+        self.range = period_end.ranges(view=view, settled=whole, spent=every, known=all_of_it)[0]
 
     def _pieces(self, start: datetime, end: datetime) -> list[tuple[int, Spent]]:
         """Return what was spent, by row."""

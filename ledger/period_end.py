@@ -1,24 +1,20 @@
 """What a budget will have settled when its period ends, as a range, at the rate of its own days.
 
-The days are whole ones of UTC, of 24 hours each. With n of them, of mean m and variance s² (n − 1),
-and D days (and parts of one) to go:
-
-    likely = settled + m·D        low, high = likely ∓ t·s·√(D·(1 + D÷n))
-
-That is the interval in which the sum of D further days lies four times out of five, if they come
-from where these n came (Student's t, n − 1 degrees of freedom; one day's scatter, D times over, and
-what n days can't tell of the mean). docs/reports.md has the sources and a worked table.
+The days are whole ones of UTC, of 24 hours each; `ledger.ahead` says what further ones come to.
+What is known counts beside it: in flight is spent, and what is set aside is likely to be.
+docs/reports.md has the sources, worked tables and a backtest.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
-from math import isqrt
+from typing import NamedTuple
 
 from budgets.models import Budget, Period
 from budgets.periods import elapsed
+from ledger import ahead
 from ledger.burn import DAY
 from ledger.figures import closed_until
 from ledger.instants import to_seconds
@@ -26,9 +22,6 @@ from ledger.membership import Membership
 from ledger.spent import settled_by_day
 
 FIRST_SHOWN = Fraction(1, 20)  # of the period: until then a single job decides
-LEAST_DAYS, MOST_DAYS, WEEK = 3, 28, 7
-# 0.9 quantile of Student's t by degrees of freedom, per mille; for the numbers of days there are.
-T_PER_MILLE = {2: 1886, 3: 1638, 4: 1533, 5: 1476, 6: 1440, 13: 1350, 20: 1325, 27: 1314}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,30 +54,51 @@ def outlook(period: Period, now: datetime) -> Outlook | None:
     until = min(to_seconds(closed), end)
     last = until // DAY * DAY
     begins = -(-to_seconds(period.starts_at) // DAY) * DAY
-    return Outlook(max(begins, last - MOST_DAYS * DAY), last, end - until)
+    return Outlook(max(begins, last - ahead.MOST_DAYS * DAY), last, end - until)
 
 
-def forecast(*, settled_mgpus: int, daily: Sequence[int], rest: int) -> Range | None:
+class Known(NamedTuple):
+    """What is known of a budget's further spending, in milli-GPU-seconds.
+
+    In flight has run since the last close; held is set aside for what runs and what waits.
+    """
+
+    in_flight_mgpus: int = 0
+    held_mgpus: int = 0
+
+
+UNKNOWN = Known()
+
+
+def forecast(
+    *, settled_mgpus: int, daily: Sequence[int], rest: int, known: Known = UNKNOWN
+) -> Range | None:
     """Return the range; None with less than three days, the oldest of which comes first.
 
-    Whole weeks where there are any, so that a weekend more or less doesn't tilt the mean. Nothing
-    is unspent again: neither the mean nor the low end falls below what is settled. ``rest`` in
-    seconds.
+    Nothing is unspent again: no end falls below what is settled and in flight, nor do the likely
+    and the high one below what is set aside besides. ``rest`` in seconds.
     """
-    if not rest:
-        return Range(settled_mgpus, settled_mgpus, settled_mgpus)
-    number = min(len(daily), MOST_DAYS)
-    number -= number % WEEK if number > WEEK else 0
-    if number < LEAST_DAYS:
-        return None
-    days = daily[-number:]
-    total, squares = sum(days), sum(day * day for day in days)
-    likely = settled_mgpus + max(0, total) * rest // (number * DAY)
-    to_go = Fraction(rest, DAY)
-    variance = Fraction(number * squares - total * total, number * (number - 1))
-    t = Fraction(T_PER_MILLE[number - 1], 1000)
-    width = isqrt(int(t * t * variance * to_go * (1 + to_go / number)))
-    return Range(max(settled_mgpus, likely - width), likely, likely + width)
+    found = path(settled_mgpus=settled_mgpus, daily=daily, rests=[rest], known=known)
+    return found[0] if found else None
+
+
+def path(
+    *, settled_mgpus: int, daily: Sequence[int], rests: Sequence[int], known: Known = UNKNOWN
+) -> list[Range]:
+    """Return the range after each of some seconds; none with less than three days."""
+    if not any(rests):
+        return [Range(settled_mgpus, settled_mgpus, settled_mgpus) for _ in rests]
+    pace = ahead.pace(daily)
+    if pace is None:
+        return []
+    found = []
+    for rest in rests:
+        low, likely, high = pace.sums(rest / DAY)
+        spent, aside = known if rest else UNKNOWN
+        likely = max(likely, spent + aside)
+        ends = (max(low, spent), likely, max(high, likely))
+        found.append(Range(*(settled_mgpus + end for end in ends)))
+    return found
 
 
 def ranges(
@@ -92,8 +106,28 @@ def ranges(
     view: Outlook,
     settled: dict[int, int],
     spent: Iterable[tuple[int, int, int]],
+    known: Mapping[int, Known],
 ) -> dict[int, Range | None]:
-    """Return the range of each row. ``spent``: (row, instant, milli-GPU-seconds) from first on.
+    """Return the range of each row, by what is known of it.
+
+    ``spent``: (row, instant, milli-GPU-seconds) from first on.
+    """
+    daily = days_of(view, settled=settled, spent=spent)
+    return {
+        row: forecast(
+            settled_mgpus=amount,
+            daily=daily[row],
+            rest=view.rest,
+            known=known.get(row, UNKNOWN),
+        )
+        for row, amount in settled.items()
+    }
+
+
+def days_of(
+    view: Outlook, *, settled: Mapping[int, int], spent: Iterable[tuple[int, int, int]]
+) -> dict[int, list[int]]:
+    """Return what each row settled on each whole day that is looked at.
 
     A row's days count from the one after its first, which may have begun at any hour, unless it
     had spent something before the days that are looked at.
@@ -104,14 +138,14 @@ def ranges(
     for row, at, amount in spent:
         daily[row][at // DAY * DAY] += amount
         late[row] += amount
-    found: dict[int, Range | None] = {}
+    found = {}
     for row, amount in settled.items():
         mine = daily[row]
         values = [mine[day] for day in days]
         if amount == late[row]:  # nothing before
             first = next((n for n, value in enumerate(values) if value), len(values))
             values = values[first + 1 :]
-        found[row] = forecast(settled_mgpus=amount, daily=values, rest=view.rest)
+        found[row] = values
     return found
 
 

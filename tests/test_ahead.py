@@ -1,102 +1,169 @@
-"""Full mode in the background leaves a hint; cycles try it against their own snapshot."""
+"""What further days come to: exact where days are equal, held against a made year and real days."""
 
-from datetime import timedelta
-from typing import Any
+import csv
+import math
+import random
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from allocator import ahead, cycle, requests, snapshot, tasks
-from allocator.core.problem import BatchJob
-from allocator.core.solve import solve
-from allocator.cycle import unpack
-from allocator.models import AllocatorState, Cycle, FullPlan
-from clusters.models import Node
-from tests.factories import T0
-from tests.helpers import assert_invariants, assert_reconciled, make_institute
-from workloads.models import Run
+from ledger import ahead
 
-pytestmark = [pytest.mark.django_db, pytest.mark.once]
-HOUR = 3600
+pytestmark = pytest.mark.once
+PAGE = (Path(__file__).resolve().parent.parent / "docs" / "reports.md").read_text(encoding="utf-8")
+WEEKDAYS = (1.15, 1.2, 1.2, 1.15, 1.0, 0.5, 0.45)
+QUARTER = 92
 
 
-@pytest.fixture
-def place(settings: Any) -> Any:
-    """Two nodes of 8; more waits than fits, so that what starts when is worth planning."""
-    settings.FULL_PLAN_SECONDS = 3
-    place = make_institute()
-    for name, gpus, hours in (("a", 8, 3), ("b", 4, 5), ("c", 4, 2), ("d", 2, 6), ("e", 8, 4)):
-        place.submit(place.petrel, name=name, gpus=gpus, expected_duration_s=hours * HOUR)
-    return place
+def sums(daily: Sequence[int], days: float) -> tuple[int, int, int]:
+    found = ahead.pace(daily)
+    assert found is not None
+    return found.sums(days)
 
 
-def taken_at(at: Any) -> snapshot.Snapshot:
-    return snapshot.take(at=at, version=requests.state().version)
+def test_equal_days_have_no_width_and_too_few_no_pace():
+    assert sums([7] * 30, 62) == (434, 434, 434)
+    assert sums([24] * 3, 0.5) == (12, 12, 12)
+    assert ahead.pace([5, 5]) is None
 
 
-def test_a_full_plan_commits_nothing_and_says_where_jobs_start(place: Any) -> None:
-    before = AllocatorState.objects.get_or_create(pk=1)[0].version
-    made = ahead.plan_ahead(at=T0)
-    assert made is not None
-    assert made.bound is not None
-    assert made.bound >= made.objective - 1e-6
-    assert not Run.objects.exists()
-    assert not Cycle.objects.exists()
-    assert requests.state().version == before
-    taken = taken_at(T0)
-    hint = ahead.hint(taken)
-    assert set(hint) <= {job.name for job in taken.problem.batch}
-    assert hint
-    for name, (start, first) in hint.items():
-        job = taken.problem.by_name[name]
-        assert isinstance(job, BatchJob)
-        rows = range(first, first + job.gpus)
-        assert 0 <= start < taken.problem.horizon
-        assert rows.stop <= taken.problem.gpus
+def test_days_of_the_week_are_told_apart():
+    weeks = [round(1000 * one) for one in WEEKDAYS] * 6
+    _, friday, _ = sums(weeks[:-3], 1)
+    _, weekend, _ = sums(weeks[:-2], 2)
+    assert friday == pytest.approx(1000, rel=0.08)
+    assert 950 <= weekend < 1300  # drawn towards 2,000
+    _, week, _ = sums(weeks, 7)
+    assert week == pytest.approx(sum(weeks[:7]), rel=0.05)
 
 
-def test_a_cycle_is_worth_no_less_with_it_and_can_be_planned_again(place: Any) -> None:
-    made = ahead.plan_ahead(at=T0)
-    assert made is not None
-    committed = cycle.run(at=T0, trigger="test")
-    assert committed is not None
-    problem = type(taken_at(T0).problem).from_dict(unpack(bytes(committed.snapshot)))
-    hint = {name: (start, first) for name, (start, first) in committed.hint.items()}
-    again = solve(problem, seed=0, hint=hint)
-    assert again.to_dict(problem)["grid"] == unpack(bytes(committed.plan))["grid"]
-    assert committed.objective is not None
-    assert made.objective is not None
-    assert committed.objective >= made.objective - 1e-6
-    assert_invariants(at=T0)
-    assert_reconciled()
+def test_the_level_follows_a_change_and_one_wild_day_hardly_moves_it():
+    _, after, _ = sums([100] * 28 + [200] * 14, 10)
+    assert after > 1800
+    usual = [100, 110, 90, 105, 95] * 6
+    calm, wild = sums(usual, 10), sums([*usual[:-1], 3000], 10)
+    assert wild[1] < 1.6 * calm[1]
+    assert wild[2] - wild[0] > calm[2] - calm[0]
 
 
-def test_starts_move_with_the_clock_and_gone_nodes_are_left_out(place: Any) -> None:
-    ahead.plan_ahead(at=T0)
-    taken = taken_at(T0)
-    now = ahead.hint(taken)
-    later = ahead.hint(taken_at(T0 + timedelta(hours=1)))
-    assert {name: max(0, start - 2) for name, (start, _) in now.items()} == {
-        name: start for name, (start, _) in later.items()
-    }
-    gone = taken.nodes[0].pk
-    Node.objects.filter(pk=gone).update(name="other")  # still there
-    assert ahead.hint(taken_at(T0)) == now
-    rows = [row for row in FullPlan.objects.get().starts if row[2] != gone]
-    FullPlan.objects.update(starts=[[j, s, n + 1000 if n == gone else n, g]
-                                    for j, s, n, g in FullPlan.objects.get().starts])  # fmt: skip
-    assert set(ahead.hint(taken_at(T0))) == {row[0] for row in rows}
+def test_the_newest_six_weeks_count():
+    old = [random.Random(0).randrange(10**6) for _ in range(30)]
+    recent = [random.Random(1).randrange(1000) for _ in range(ahead.MOST_DAYS)]
+    assert sums(old + recent, 20) == sums(recent, 20)
 
 
-def test_an_old_plan_is_no_hint_and_old_ones_go(place: Any, settings: Any) -> None:
-    ahead.plan_ahead(at=T0)
-    assert ahead.hint(taken_at(T0 + timedelta(hours=2)))
-    assert ahead.hint(taken_at(T0 + timedelta(hours=2, minutes=1))) == {}
-    settings.FULL_PLAN_MINUTES = 0
-    assert ahead.hint(taken_at(T0 + timedelta(minutes=1))) == {}
-    ahead.plan_ahead(at=T0 + timedelta(days=8))
-    assert FullPlan.objects.count() == 1
+@given(st.lists(st.integers(-(10**12), 10**15), min_size=3, max_size=60), st.floats(0, 400))
+def test_ranges_rise_never_fall_below_nothing_and_widen(daily, days):
+    low, likely, high = sums(daily, days)
+    assert 0 <= low <= likely <= high
+    longer = sums(daily, days + 1)
+    assert longer[2] >= high
+    assert longer[1] >= likely
 
 
-def test_without_gpus_there_is_nothing_to_plan() -> None:
-    assert ahead.plan_ahead(at=T0) is None
-    assert tasks.plan_ahead() is None
+# --- Backtest: docs/reports.md tells the figures --------------------------------------------------
+
+
+class Scores(NamedTuple):
+    number: int
+    inside: float
+    error: float
+    pace_error: float
+
+
+def backtest(series: Sequence[Sequence[float]], days: int, *, first: int, step: int) -> Scores:
+    """Play each series: forecast the next days from every `step`th on; beside it the plain pace."""
+    inside, errors, paces = [], [], []
+    for daily in series:
+        whole = [round(1000 * day) for day in daily]
+        for now in range(first, len(whole) - days, step):
+            truth = sum(whole[now : now + days])
+            if truth <= 0:
+                continue
+            low, likely, high = sums(whole[:now], days)
+            inside.append(low <= truth <= high)
+            errors.append(abs(likely - truth) / truth)
+            past = whole[max(0, now - QUARTER) : now]
+            paces.append(abs(sum(past) * days / len(past) - truth) / truth)
+    number = len(inside)
+    return Scores(number, sum(inside) / number, median(errors), median(paces))
+
+
+def made_year(seed: int) -> list[float]:
+    """A level that wanders 3 % a day, weeks, and days that take after the one before."""
+    chance = random.Random(seed)
+    level, after, days = 1000 * math.exp(chance.gauss(0, 0.5)), 0.0, []
+    for day in range(365):
+        level *= math.exp(chance.gauss(0, 0.03) + 0.001)
+        after = 0.4 * after + chance.gauss(0, 0.25)
+        days.append(level * WEEKDAYS[day % 7] * math.exp(after))
+    return days
+
+
+def helios(shared: Path) -> list[list[float]]:
+    """GPU-hours a day of 16 groups in May 2020, those that used above 100 a day."""
+    days: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    path = shared / "data" / "curves" / "helios_earth_vc_gpus_30min_2020-05.csv"
+    with path.open(encoding="utf-8") as rows:
+        for row in csv.DictReader(rows):
+            days[row["group"]][row["timestamp"][:10]] += float(row["running_gpus"]) / 2
+    series = [[of[day] for day in sorted(of)] for of in days.values()]
+    return [one for one in series if sum(one) / len(one) > 100]
+
+
+def philly(shared: Path) -> list[list[float]]:
+    """GPU-hours a day of four virtual clusters' jobs, laid from their submission; from day 30."""
+    days: dict[str, list[float]] = defaultdict(lambda: [0.0] * 125)
+    path = shared / "data" / "traces" / "philly_4vcs_full.csv"
+    with path.open(encoding="utf-8") as rows:
+        for row in csv.DictReader(rows):
+            for day, hours in _laid(float(row["submit_time_s"]), float(row["duration_s"])):
+                if day < 125:
+                    days[row["group"]][day] += int(row["gpus"]) * hours
+    return [of[30:] for of in days.values()]
+
+
+def _laid(start: float, lasts: float) -> Iterator[tuple[int, float]]:
+    end = start + lasts
+    while start < end:
+        day = int(start // 86_400)
+        until = min(end, (day + 1) * 86_400.0)
+        yield day, (until - start) / 3600
+        start = until
+
+
+def told(name: str, days: int) -> list[str]:
+    """The page's row of a backtest, without its first two cells."""
+    pattern = rf"^\| {re.escape(name)} \| {days} \| (.*) \|$"
+    row = re.search(pattern, PAGE, flags=re.MULTILINE)
+    assert row is not None
+    return row[1].split(" | ")
+
+
+def compare(name: str, days: int, found: Scores) -> None:
+    assert 0.7 <= found.inside <= 0.9 + 0.02
+    assert found.error < found.pace_error * 1.1
+    percents = [f"{100 * one:.0f} %" for one in found[1:]]
+    assert told(name, days) == [str(found.number), *percents]
+
+
+@pytest.mark.parametrize("days", [7, 14, 30, 60])
+def test_a_made_year(days):
+    compare("a made year", days, backtest([made_year(n) for n in range(6)], days, first=21, step=7))
+
+
+@pytest.mark.parametrize("days", [7, 14])
+def test_the_days_of_a_real_cluster(shared, days):
+    compare("Helios, 14 groups", days, backtest(helios(shared), days, first=10, step=3))
+
+
+@pytest.mark.parametrize("days", [7, 14, 30, 60])
+def test_the_days_of_real_jobs(shared, days):
+    compare("Philly, 4 clusters", days, backtest(philly(shared), days, first=21, step=3))

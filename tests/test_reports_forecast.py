@@ -1,7 +1,6 @@
 """What will be settled at the period's end: nothing too early, exact where days are equal."""
 
 from datetime import timedelta
-from math import isqrt
 
 import pytest
 
@@ -9,7 +8,7 @@ from budgets.models import Budget
 from ledger import period_end, reports, services
 from ledger.burn import DAY
 from ledger.models import ClosedTimestep
-from ledger.period_end import T_PER_MILLE, Range
+from ledger.period_end import Known, Range
 from tests.factories import HOUR, T0, T1, make_job, make_nodes, make_period, make_pool, make_run
 from tests.ledger_world import CREDIT, close, give, write_entry
 
@@ -32,21 +31,31 @@ def test_there_is_no_forecast_with_less_than_three_days() -> None:
     assert forecast(5, 5, 5) is not None
 
 
-def test_the_range_is_the_one_of_the_formula() -> None:
-    days = (100, 300, 200, 400)
-    found = forecast(*days)
-    mean, variance = 250, 50_000 * 4 // 12  # of 4 days, n − 1 = 3: sum of squares 50,000
-    assert sum((day - mean) ** 2 for day in days) == 50_000
-    width = isqrt(1638**2 * 50_000 // 3 * 10 * (4 + 10) // 4 // 1_000_000)
-    assert variance == 50_000 // 3
-    assert found == Range(1000 + 2500 - width, 3500, 3500 + width)
+def test_what_is_known_is_a_floor() -> None:
+    quiet = (10, 10, 10)
+    assert forecast(*quiet, settled=30) == Range(130, 130, 130)
+
+    def knowing(in_flight: int, held: int, *, rest: int = 10 * DAY) -> Range | None:
+        known = Known(in_flight, held)
+        return period_end.forecast(settled_mgpus=30, daily=quiet, rest=rest, known=known)
+
+    assert knowing(5, 50) == Range(130, 130, 130)  # less than was likely anyhow
+    assert knowing(5, 400) == Range(130, 435, 435)
+    assert knowing(300, 400) == Range(330, 730, 730)
+    assert knowing(300, 400, rest=0) == Range(30, 30, 30)
+    assert period_end.forecast(settled_mgpus=30, daily=(1, 2), rest=DAY, known=Known(9, 9)) is None
 
 
-def test_whole_weeks_count_where_there_are_any_and_at_most_four() -> None:
-    assert forecast(*[0] * 5, *[10] * 8) == forecast(*[10] * 7)
-    assert forecast(*[0] * 30, *[10] * 28) == forecast(*[10] * 28)
-    assert forecast(*[0], *[10] * 6) == forecast(0, 10, 10, 10, 10, 10, 10)
-    assert set(T_PER_MILLE) == {n - 1 for n in (3, 4, 5, 6, 7, 14, 21, 28)}
+def test_a_path_ends_at_the_forecast_and_never_falls() -> None:
+    days = [100, 300, 200, 400, 350, 50, 20] * 3
+    rests = [n * DAY for n in range(1, 31)]
+    path = period_end.path(settled_mgpus=5, daily=days, rests=rests, known=Known(7, 900))
+    end = period_end.forecast(settled_mgpus=5, daily=days, rest=rests[-1], known=Known(7, 900))
+    assert path[-1] == end
+    likely = [one.likely_mgpus for one in path]
+    assert likely == sorted(likely)
+    assert likely[0] == 5 + 7 + 900
+    assert period_end.path(settled_mgpus=5, daily=[1], rests=rests) == []
 
 
 def test_nothing_is_unspent_again() -> None:
@@ -130,8 +139,9 @@ def test_a_row_s_days_begin_after_its_first_and_the_whole_is_a_row_of_its_own(tr
     assert by_path["orlo/science/auk"].forecast_mgpus is None
     low, high = total.forecast_low_mgpus, total.forecast_high_mgpus
     assert low < total.forecast_mgpus < high
-    sevens = [160, 100, 160, 101, 160 + 24, 100 + 24, 160 + 24]  # of all together
-    assert total.forecast_mgpus == total.settled_mgpus + sum(sevens) * CREDIT * 30 // 7
+    days = [160, 100, 160, 100, 160, 101, 160 + 24, 100 + 24, 160 + 24]  # of all together
+    expected = forecast(*(day * CREDIT for day in days), settled=total.settled_mgpus, rest=30 * DAY)
+    assert expected == Range(low, total.forecast_mgpus, high)
 
 
 def test_there_is_none_before_a_twentieth_of_the_period(tree) -> None:

@@ -7,7 +7,8 @@ from zoneinfo import ZoneInfo
 
 from django.utils.translation import gettext as _
 
-from allocator.pages import burning, changes
+from allocator.pages import burn_fan, burning, changes
+from allocator.pages.burn_fan import Fan
 from allocator.pages.changes import Change
 from budgets import hues, periods, plans
 from budgets.access import Person, get_budget_or_404
@@ -49,11 +50,44 @@ def burndown(user: Person, *, path: str, now: datetime) -> dict[str, Any] | None
         "plan_mgpus": _points(curves.plan(curve=planned.of(budget.pk), steps=steps)),
         "marks": [*marks, *_moves(steps, marks)],
     }
-    if mine.runs_out and mine.judged:
-        day = f"{mine.runs_out.astimezone(ZoneInfo(period.time_zone)):%d %b}".lstrip("0")
+    forecast = burn_fan.fan(budget=budget, period=period, figures=mine.figures, now=now, tree=tree)
+    if forecast is not None:
+        chart["forecast_mgpus"] = _fan(forecast)
+        if forecast.likely is not None:
+            label = _range(forecast, ZoneInfo(period.time_zone))
+            chart["runs_out"] = {"at": _iso(forecast.likely), "label": label}
+    elif mine.runs_out and mine.judged:
+        day = _day(mine.runs_out, ZoneInfo(period.time_zone))
         label = [_("runs out"), _("likely %(day)s") % {"day": day}]
         chart["runs_out"] = {"at": _iso(mine.runs_out), "label": label}
     return chart
+
+
+def _fan(forecast: Fan) -> list[list[Any]]:
+    """Return what will be left, nothing at least, until nothing is left at the low burn either."""
+    found: list[list[Any]] = []
+    for one in forecast.points:
+        amounts = (one.low_mgpus, one.likely_mgpus, one.high_mgpus)
+        found.append([_iso(one.at), *(max(0, amount) for amount in amounts)])
+        if one.high_mgpus <= 0:
+            break
+    return found
+
+
+def _range(forecast: Fan, zone: ZoneInfo) -> list[str]:
+    """Say between which days the grant runs out, and on which it is likely to."""
+    first, last = forecast.earliest or forecast.likely, forecast.latest
+    assert first is not None
+    assert forecast.likely is not None
+    days = {"first": _day(first, zone), "last": _day(last, zone) if last else ""}
+    words = _("runs out %(first)s – %(last)s") if last else _("runs out from %(first)s on")
+    if last and days["first"] == days["last"]:
+        return [_("runs out %(first)s") % days]
+    return [words % days, _("likely %(day)s") % {"day": _day(forecast.likely, zone)}]
+
+
+def _day(at: datetime, zone: ZoneInfo) -> str:
+    return f"{at.astimezone(zone):%d %b}".lstrip("0")
 
 
 def _marks(budget: Budget, period: Period, now: datetime) -> list[dict[str, Any]]:
