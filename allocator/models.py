@@ -249,6 +249,7 @@ class Simulation(models.Model):
     attempts = models.PositiveSmallIntegerField(default=0)
     progress_per_mille = models.PositiveSmallIntegerField(default=0)
     simulated_s = models.PositiveIntegerField(default=0)  # of the one that is being played
+    left_s = models.PositiveIntegerField(null=True, blank=True)  # of it all, about, while it runs
     seen_at = models.DateTimeField(null=True, blank=True)  # when its worker last wrote
     error = models.CharField(max_length=300, blank=True)  # a sentence
     result = models.JSONField(null=True, blank=True)

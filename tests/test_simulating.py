@@ -18,6 +18,7 @@ from allocator.models import Simulation
 from allocator.pages import simulator
 from allocator.simulating import asking, history, results, running
 from allocator.simulating.asking import Draft
+from allocator.simulating.pace import Pace
 from budgets import services, structure
 from budgets.access import standing
 from budgets.period_plans import NewShares, plan_shares
@@ -245,7 +246,7 @@ def test_progress_is_written_at_most_once_a_second(root, monkeypatch):
     row.refresh_from_db()
     ticks = iter([10.0, 10.2, 11.5, 11.5, 11.9])
     monkeypatch.setattr(running, "monotonic", lambda: next(ticks))
-    told = running._Progress(row, lambda: NOW, 1, 2, 1000)
+    told = running._Progress(row, lambda: NOW, Pace(["fairshare"] * 2), 1, 1000)
     written = []
     for at in (0, 100, 500, 600):
         told.show(at)

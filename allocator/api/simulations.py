@@ -107,7 +107,16 @@ class SimulationOut(serializers.ModelSerializer[Simulation]):
         model = Simulation
         fields: tuple[str, ...] = (
             *("id", "name", "asked_by", "budget", "state", "progress_per_mille", "simulated_s"),
-            *("error", "history", "trace_name", "nodes", "shares", "change_set", "period"),
+            *(
+                "left_s",
+                "error",
+                "history",
+                "trace_name",
+                "nodes",
+                "shares",
+                "change_set",
+                "period",
+            ),
             *("policies", "seed", "created_at", "started_at", "ended_at"),
         )
 

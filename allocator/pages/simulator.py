@@ -57,6 +57,12 @@ class One:
         return self.row.progress_per_mille // 10
 
     @property
+    def minutes_left(self) -> int | None:
+        """About how long it still runs, a minute begun counting; None where that isn't known."""
+        left = self.row.left_s if self.row.state == Simulation.State.RUNNING else None
+        return None if left is None else max(1, -(-left // 60))
+
+    @property
     def spent_s(self) -> int | None:
         """Seconds that it was played."""
         if self.row.started_at is None or self.row.ended_at is None:

@@ -65,9 +65,10 @@ class Picture:
         self.row, self.names, self.kept = row, names, kept
         self.runs = kept["runs"][course]
         self.seconds: int = row.result["seconds"]
-        self.day = max(0, min(day, max(0, days_of(row) - SHOWN_DAYS)))
-        self.from_s = self.day * DAY_S
-        self.to_s = min(self.seconds, self.from_s + SHOWN_DAYS * DAY_S)
+        begins = begins_of(row)
+        self.day = max(0, min(day, max(0, len(begins) - SHOWN_DAYS)))
+        self.from_s = begins[self.day]
+        self.to_s = _until(begins, self.day, self.seconds)
         self.own = results.is_of_budgets(row)
         self.sight = results.Sight(row, names.held)
         self.origin = row.starts_at or SOMEDAY
@@ -179,9 +180,30 @@ def gone() -> str:
     }
 
 
-def days_of(row: Simulation) -> int:
-    """How many days a simulation that is done spans, the last one begun."""
-    return 0 if row.result is None else -(-int(row.result["seconds"]) // DAY_S)
+def begins_of(row: Simulation) -> list[int]:
+    """Return the seconds of the span at which its days begin, the last one begun; none while open.
+
+    Those of a history begin at the reader's time of day that it does, so one in which clocks
+    change is an hour shorter or longer than a day; a trace's all last as long.
+    """
+    if row.result is None:
+        return []
+    seconds = int(row.result["seconds"])
+    if row.starts_at is None:
+        return list(range(0, seconds, DAY_S))
+    zone = timezone.get_current_timezone()
+    first = row.starts_at.astimezone(zone)
+    found = [0]
+    while found[-1] < seconds:
+        day = datetime.combine(first.date() + timedelta(days=len(found)), first.time(), zone)
+        found.append(int((day - row.starts_at).total_seconds()))
+    return found[:-1]
+
+
+def _until(begins: list[int], day: int, seconds: int) -> int:
+    """The second at which the days that are shown from one on are over."""
+    after = day + SHOWN_DAYS
+    return begins[after] if after < len(begins) else seconds
 
 
 @dataclass(frozen=True)
@@ -202,18 +224,19 @@ def days(row: Simulation, day: int | None) -> Days | None:
 
     Without a day the last ones: by then the queue is as long as the policy lets it be.
     """
-    count = days_of(row)
+    begins = begins_of(row)
+    count = len(begins)
     if row.result is None or row.picture is None or not count:
         return None
     last = max(0, count - SHOWN_DAYS)
     first = last if day is None else max(0, min(day, last))
     origin = row.starts_at or SOMEDAY
-    one = timedelta(days=1)
+    at = [origin + timedelta(seconds=second) for second in begins]
     return Days(
-        all=[(n, origin + n * one, first <= n < first + SHOWN_DAYS) for n in range(count)],
+        all=[(n, begin, first <= n < first + SHOWN_DAYS) for n, begin in enumerate(at)],
         first=first,
-        start=origin + first * one,
-        end=origin + timedelta(seconds=min(row.result["seconds"], (first + SHOWN_DAYS) * DAY_S)),
+        start=at[first],
+        end=origin + timedelta(seconds=_until(begins, first, row.result["seconds"])),
         before=max(0, first - SHOWN_DAYS) if first else None,
         after=min(last, first + SHOWN_DAYS) if first < last else None,
         is_dated=row.is_of_history,

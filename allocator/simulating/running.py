@@ -21,6 +21,7 @@ from allocator.core.simulate import Played, play
 from allocator.core.validate import ProblemError
 from allocator.models import Simulation
 from allocator.simulating import inputs, results
+from allocator.simulating.pace import Pace
 from allocator.simulating.setups import setup_of
 from budgets.refusals import Refused
 
@@ -32,6 +33,8 @@ EVERY_S = 1.0  # between two writes of progress
 LOST_AFTER = timedelta(minutes=3)  # without a word of its worker
 MOST_ATTEMPTS = 3
 MOST_TIME = timedelta(minutes=45)
+FORETOLD_AFTER = timedelta(minutes=5)  # one that is to take twice as long as it may is ended then
+MINUTE = timedelta(minutes=1)
 
 
 class Stopped(Exception):
@@ -75,7 +78,9 @@ def keep(*, now: datetime) -> int:
         ended_at=now,
         error=f"Its worker ended {MOST_ATTEMPTS} times before it was done: choose fewer days.",
     )
-    return given_up + lost.update(state=State.QUEUED, progress_per_mille=0, simulated_s=0)
+    return given_up + lost.update(
+        state=State.QUEUED, progress_per_mille=0, simulated_s=0, left_s=None
+    )
 
 
 def run_next(*, clock: Clock) -> Simulation | None:
@@ -113,6 +118,7 @@ def _take(now: datetime) -> Simulation | None:
                 seen_at=now,
                 progress_per_mille=0,
                 simulated_s=0,
+                left_s=None,
             )
     except IntegrityError:
         return None
@@ -137,9 +143,10 @@ def _played(row: Simulation, clock: Clock) -> tuple[dict[str, object], bytes]:
     wanted = [
         (key, tree, policy) for key, tree in inputs.trees_of(row).items() for policy in row.policies
     ]
+    pace = Pace([policy for _, _, policy in wanted])
     for number, (key, tree, policy) in enumerate(wanted):
         setup = setup_of(nodes=loaded.nodes, tree=tree.nodes, seconds=loaded.seconds, seed=row.seed)
-        told = _Progress(row, clock, number, len(wanted), loaded.seconds)
+        told = _Progress(row, clock, pace, number, loaded.seconds)
         told.show(0)
         found: Played = play(loaded.trace, setup, policy, progress=told.show)
         played.append(results.course(key, policy, found))
@@ -149,21 +156,26 @@ def _played(row: Simulation, clock: Clock) -> tuple[dict[str, object], bytes]:
 class _Progress:
     """Writes how far one of several plays is, and finds out whether it is still wanted."""
 
-    def __init__(self, row: Simulation, clock: Clock, number: int, of: int, seconds: int) -> None:
-        self.row, self.clock, self.number, self.of, self.seconds = row, clock, number, of, seconds
-        self.shown = 0.0
+    def __init__(
+        self, row: Simulation, clock: Clock, pace: Pace, number: int, seconds: int
+    ) -> None:
+        self.row, self.clock, self.pace, self.number = row, clock, pace, number
+        self.seconds, self.shown = seconds, 0.0
 
     def show(self, at: int) -> None:
         if at and monotonic() - self.shown < EVERY_S:
             return
         self.shown = monotonic()
         now = self.clock()
-        if self.row.started_at is not None and now - self.row.started_at > MOST_TIME:
-            minutes = MOST_TIME // timedelta(minutes=1)
-            raise TooLong(f"It took over {minutes} minutes: choose fewer days or policies.")
-        done = 1000 * (self.number * self.seconds + at) // (self.of * self.seconds)
+        if not at:
+            self.pace.begin(self.number, now.timestamp())
+        left = self.pace.left_s(now.timestamp(), at, self.seconds)
+        self._check_time(now, left)
+        plays = len(self.pace.policies)
+        done = 1000 * (self.number * self.seconds + at) // (plays * self.seconds)
+        said = {"progress_per_mille": done, "simulated_s": at, "left_s": left}
         try:
-            kept = _mine(self.row).update(progress_per_mille=done, simulated_s=at, seen_at=now)
+            kept = _mine(self.row).update(**said, seen_at=now)
         except OperationalError as error:
             logger.warning("Simulation %s could not say how far it is: %s", self.row.pk, error)
             if not connection.in_atomic_block:
@@ -171,3 +183,18 @@ class _Progress:
             return  # the next word comes in a second; without any it is taken for lost
         if not kept:
             raise Stopped
+
+    def _check_time(self, now: datetime, left_s: int | None) -> None:
+        """End it once its time is over, or early where it would take twice that by far."""
+        assert self.row.started_at is not None, "it runs"
+        spent, most = now - self.row.started_at, MOST_TIME // MINUTE
+        if spent > MOST_TIME:
+            raise TooLong(f"It took over {most} minutes: choose fewer days or policies.")
+        if left_s is None or spent < FORETOLD_AFTER:
+            return
+        whole = spent + timedelta(seconds=left_s)
+        if whole > 2 * MOST_TIME:
+            raise TooLong(
+                f"It would take about {whole // MINUTE} minutes, and at most {most} go: "
+                "choose fewer days or policies."
+            )
