@@ -13,11 +13,12 @@ from allocator.demo import day, institute, people, telling, work
 from allocator.demo.institute import Institute
 from allocator.models import Cycle
 from allocator.telling import books, frame, picture
-from budgets.models import Budget, ChangeSet, Period
+from budgets.models import Budget, ChangeSet, Notice, Period
+from clusters.models import Window
 from ledger import reports
 from ledger.models import Entry
 from tests import factories as make
-from workloads.models import Job, JobEvent, Run
+from workloads.models import Extension, Job, JobEvent, Run
 from workloads.specs import validate
 
 NOW = datetime(2026, 11, 26, 17, 12, 8, tzinfo=UTC)
@@ -56,6 +57,17 @@ def _the_day_has_what_it_promises(place: Institute) -> None:
     assert stories.exists()
     assert Run.objects.filter(end_reason=Run.EndReason.FAILED).exists()
     assert sum(row.parked_mgpus for row in _figures(place).values()) > 0
+    session = Job.objects.get(session=True)
+    assert session.name == "grasp-notebook"
+    extension = Extension.objects.get(run__job=session)
+    assert (extension.rule, extension.asked_by.username) == ("", "sofia")
+    told = Notice.objects.filter(user=session.submitted_by, kind=Notice.Kind.SESSION)
+    warned = told.filter(key__contains=":end:")
+    ends = {notice.key.split(":end:")[1].rpartition(":")[0] for notice in warned}
+    assert len(ends) == 2, "before it was extended, and after"
+    windows = Window.objects.order_by("starts_at")
+    states = [one.state(place.start + timedelta(days=1)) for one in windows]
+    assert states == [Window.State.OVER, Window.State.PLANNED]
     science = ChangeSet.objects.filter(parent__slug="science").latest("version")
     assert (science.author.username, science.status) == ("ines", ChangeSet.Status.APPROVED)
     lines = list(telling.report(place, at=place.end))
@@ -189,6 +201,10 @@ def test_asks_are_the_same_each_time_and_about_what_the_day_wants() -> None:
     names = [ask.spec.name for ask in asks]
     assert len(set(names)) == len(names)
     assert set().union(*(ask.waits_for for ask in asks)) <= set(names)
+    assert {ask.spec.name: ask.by for ask in asks if ask.spec.session} == {
+        "grasp-notebook": "",
+        "sky-notebook": "ines",
+    }
     demand = sum(ask.gpu_hours for ask in asks) / work.CAPACITY_GPU_H
     assert 2.0 <= demand <= 2.5
     assert {ask.spec.gpus for ask in asks} >= {1, 2, 4, 8, 16, 32}

@@ -6,20 +6,21 @@ from functools import partial
 
 from django.contrib.auth.models import User
 
-from allocator import admission, cycle, playing, steering
+from allocator import admission, cycle, playing, session_warnings, sessions, steering
 from allocator.demo import institute, people, work
 from allocator.demo.institute import Institute
 from allocator.models import Cycle
 from budgets import services as budgets
 from budgets import shares as reads
-from budgets.models import Budget, ChangeSet
+from budgets.models import Budget, ChangeSet, Notice
 from clusters.models import Pool
 from ledger import reports
 from ledger import services as ledger
 from ledger.models import Entry
-from workloads.models import Job
+from workloads.models import Job, Run
 
 Happening = Callable[[datetime], object]
+HOUR_S = 3600
 LEFT_TO_ANVIL = 60 * 3600 * 1000  # 60 credits, in milli-GPU-seconds
 
 
@@ -34,7 +35,9 @@ def play(place: Institute, *, now: datetime) -> Iterator[Cycle]:
     if reached < place.end:
         with playing.quietly():
             arrivals = [a for a in happenings(place) if a.at >= reached]
-            yield from playing.play(start=reached, end=place.end, arrivals=arrivals)
+            for one in playing.play(start=reached, end=place.end, arrivals=arrivals):
+                _at_their_desks(one.at)
+                yield one
         return
     _start_quarters(place, now)
     made = cycle.run(at=now, trigger="catch-up")
@@ -60,6 +63,17 @@ def happenings(place: Institute) -> list[playing.Arrival]:
     return sorted(found, key=lambda arrival: arrival.at)
 
 
+def _at_their_desks(at: datetime) -> None:
+    """Warn whose session ends, as beat does; who is warned the first time asks for an hour more."""
+    if not session_warnings.warn(now=at):
+        return
+    running = Run.objects.filter(state=Run.State.RUNNING, job__session=True, extensions=None)
+    for run in running.select_related("job__submitted_by", "job__budget"):
+        if Notice.objects.filter(key__startswith=f"session:{run.pk}:end:").exists():
+            job, key = run.job, f"{run.job.idempotency_key}:longer"
+            sessions.extend(job=job, by=job.submitted_by, more_s=HOUR_S, now=at, key=key)
+
+
 def _start_quarters(place: Institute, at: datetime) -> None:
     bo = User.objects.get(username="bo")
     institute.ensure_periods(until=at, since=place.start, author=bo)
@@ -75,7 +89,7 @@ def _submission(ask: work.Ask) -> Happening:
     def submit(at: datetime) -> Job:
         return admission.submit(
             budget=Budget.objects.get(path=path),
-            user=User.objects.get(username=people.submitter(path)),
+            user=User.objects.get(username=ask.by or people.submitter(path)),
             spec=ask.keyed([_known(name).pk for name in ask.waits_for]),
             now=at,
         )

@@ -31,13 +31,17 @@ def key_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class Ask:
-    """A submission, some seconds after the day's start; ``waits_for`` names other asks."""
+    """A submission, some seconds after the day's start; ``waits_for`` names other asks.
+
+    ``by``: who submits it; else the project's member.
+    """
 
     after_s: int
     project: str
     spec: JobSpec
     waits_for: tuple[str, ...] = ()
     cancelled_after_s: int | None = None
+    by: str = ""
 
     def keyed(self, dependencies: Iterable[int]) -> JobSpec:
         """What is submitted: with the ids of the jobs it waits for, and a key of its own."""
@@ -114,7 +118,7 @@ def asks(*, start: datetime, seed: int = SEED) -> list[Ask]:
             ask = _draw(draw, habit, after, numbers[habit.stem])
             wanted.append(ask)
             total += ask.gpu_hours
-    wanted += _debugging(draw, start)
+    wanted += [*_debugging(draw, start), *_sessions()]
     return sorted(wanted, key=lambda ask: ask.after_s)
 
 
@@ -212,6 +216,29 @@ def _debugging(draw: random.Random, start: datetime) -> Iterator[Ask]:
             draw.choice((1, 2, 4)), likely / HOUR, time_limit_s=DEBUG_S, minimum_runtime_s=likely,
             urgency="high",
         )  # fmt: skip
+
+
+def _sessions() -> Iterator[Ask]:
+    """Two people who work in the cluster: one early, and one who still does when the day is over.
+
+    Whoever is warned the first time asks for another hour.
+    """
+    yield _session(20 * MINUTE, "vision/ibex", "grasp-notebook", 1.5)
+    yield replace(_session(22 * HOUR, "science/auk", "sky-notebook", 3), by="ines")
+
+
+def _session(after_s: int, project: str, name: str, hours: float) -> Ask:
+    left = {"simulate": {"duration_s": 12 * HOUR, "idle": [[40 * MINUTE, 60 * MINUTE]]}}
+    spec = JobSpec(
+        name=name,
+        kind=TRAINING,
+        gpus=2,
+        time_limit_s=round(hours * HOUR),
+        session=True,
+        command="jupyter lab",
+        spec=left,
+    )
+    return Ask(after_s, project, spec)
 
 
 def _moment(draw: random.Random, start: datetime) -> int:
