@@ -131,6 +131,11 @@ class JobPage:
         return low, likely, high
 
     @property
+    def forecasts(self) -> list[Forecast]:
+        """What was foretold of it, that which it is planned with first; nothing of a service."""
+        return [] if self.job.is_realtime else list(self.job.forecasts.all())
+
+    @property
     def pools(self) -> str:
         return ", ".join(pool.name for pool in self.job.pools.all())
 
