@@ -53,6 +53,10 @@ class GroupOut(serializers.Serializer[Any]):
         help_text="Truths up to p10, p50, p90; should be 100, 500, 900",
     )
     loss_ds = serializers.IntegerField(source="tally.loss_ds", help_text="Mean pinball loss")
+    said_gpu_seconds = serializers.IntegerField(
+        source="tally.said_gpu_s", help_text="GPUs × p50, of all of them"
+    )
+    taken_gpu_seconds = serializers.IntegerField(source="tally.taken_gpu_s")
     declared = AgainstOut(source="tally.declared", allow_null=True)
     mean = AgainstOut(source="tally.mean", allow_null=True)
 

@@ -62,12 +62,6 @@ class Forecast(models.Model):
     def __str__(self) -> str:
         return f"forecast of job {self.job_id}: {self.p50_s} s"
 
-    @property
-    def gpu_seconds(self) -> tuple[int, int, int]:
-        """GPU-seconds at p10, p50 and p90."""
-        gpus = self.job.gpus
-        return gpus * self.p10_s, gpus * self.p50_s, gpus * self.p90_s
-
 
 class Estimator(models.Model):
     """What was learned from jobs that ended, as one night's training left it.

@@ -100,13 +100,13 @@ def _rows(found: QuerySet[Forecast]) -> list[_Row]:
         found.order_by("-scored_at", "-pk").values_list(
             *("job__kind", "job__budget__path", "variant", "method", "planned"),
             *("p10_s", "p50_s", "p90_s", "actual_s", "job__expected_duration_s"),
-            *("made_at", "scored_at"),
+            *("made_at", "scored_at", "job__gpus"),
         )[:MOST]
     )
     found_rows = []
     for row, mean in zip(rows, _means(rows), strict=True):
-        kind, path, variant, method, planned, low, likely, high, actual, declared, *_ = row
-        scored = Scored(low, likely, high, actual or 1, declared, mean)
+        kind, path, variant, method, planned, low, likely, high, actual, declared, *_, gpus = row
+        scored = Scored(low, likely, high, actual or 1, declared, mean, gpus)
         found_rows.append(_Row(kind, path, variant, method, planned, scored))
     return found_rows
 

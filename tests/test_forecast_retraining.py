@@ -59,6 +59,29 @@ def test_what_was_learned_corrects_and_is_kept_under_its_version(petrel, pool):
     assert made.held_out["known"]["corrected"] < 0.1 < made.held_out["known"]["physics"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "work"),
+    [
+        ("quantization", {"parameters": "7B", "method": "gptq"}),
+        (
+            "batch_inference",
+            {"parameters": "7B", "prompts": 10_000, "input_tokens": 512, "output_tokens": 256},
+        ),
+    ],
+)
+def test_every_kind_that_can_be_read_is_learned(petrel, pool, kind, work):
+    asked = {"kind": kind, "gpus": 1, "gpu_types": ["H100"]}
+    before = ask(work, **asked).p50_s
+    for k in range(20):
+        took = round(2 * before * (1 + 0.01 * (k % 5)))
+        ran(petrel, pool, work, took, ended_at=T0 + (k + 1) * HOUR, kind=kind, gpus=1)
+    made = retraining.retrain(kind=kind, now=NIGHT)
+    assert made.switched, made.why
+    found = ask(work, **asked)
+    assert found.method == "physics+history"
+    assert found.p50_s == pytest.approx(2 * before, rel=0.15)
+
+
 def test_a_thin_history_teaches_nothing(petrel, pool):
     history(petrel, pool, 7)
     made = retrain()

@@ -13,7 +13,7 @@ PER_MILLE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """One forecast and the truth, in seconds; what was declared; the mean of earlier truths."""
+    """A forecast and the truth, in seconds; what was declared; the mean of earlier truths; GPUs."""
 
     p10_s: int
     p50_s: int
@@ -21,6 +21,7 @@ class Scored:
     actual_s: int
     declared_s: int | None = None
     mean_s: int | None = None
+    gpus: int = 1
 
     @property
     def loss_ds(self) -> int:
@@ -54,6 +55,8 @@ class Tally:
     inside: int
     below: tuple[int, int, int]
     loss_ds: int
+    said_gpu_s: int  # Σ GPUs × p50
+    taken_gpu_s: int
     declared: Against | None
     mean: Against | None
 
@@ -81,6 +84,8 @@ def tally(rows: Sequence[Scored]) -> Tally | None:
             _part(PER_MILLE * below[2], number),
         ),
         loss_ds=_part(sum(row.loss_ds for row in rows), number),
+        said_gpu_s=sum(row.gpus * row.p50_s for row in rows),
+        taken_gpu_s=sum(row.gpus * row.actual_s for row in rows),
         declared=_against([(row, row.declared_s) for row in rows if row.declared_s]),
         mean=_against([(row, row.mean_s) for row in rows if row.mean_s]),
     )

@@ -16,7 +16,7 @@ def test_errors_coverage_and_losses_are_added_up():
     rows = [
         Scored(50, 100, 150, 100, declared_s=200, mean_s=100),
         Scored(50, 100, 150, 200, declared_s=200),
-        Scored(50, 100, 150, 40),
+        Scored(50, 100, 150, 40, gpus=8),
         Scored(50, 100, 150, 150),
     ]
     found = tally(rows)
@@ -26,6 +26,7 @@ def test_errors_coverage_and_losses_are_added_up():
     assert found.below == (250, 500, 750)
     assert (found.inside, found.below_p90) == (500, 750)
     losses = [50 + 0 + 50, 150 + 500 + 450, 90 + 300 + 110, 100 + 250 + 0]
+    assert (found.said_gpu_s, found.taken_gpu_s) == (1100, 100 + 200 + 8 * 40 + 150)
     assert found.loss_ds == sum(losses) // 4 + 1  # 512.5, half up
     # Declared alone: 200 for each quantile. One was right; the other took 100 of 200.
     assert (found.declared.number, found.declared.theirs_ds) == (2, (100 * (9 + 5 + 1)) // 2)
