@@ -92,6 +92,15 @@ def names(name: str, default: Sequence[str] = ()) -> list[str]:
     return [part.strip() for part in text(name).split(",") if part.strip()] or list(default)
 
 
+def files(name: str) -> list[str]:
+    """Return a comma-separated list of files, each of which can be read."""
+    values = names(name)
+    for value in values:
+        if not Path(value).is_file():
+            refuse(name, value, "a comma-separated list of files that there are")
+    return values
+
+
 def origins(name: str) -> list[str]:
     """Return a comma-separated list of origins, each with its scheme."""
     values = names(name)

@@ -91,6 +91,9 @@ FOCUS_CREDIT_PRICE = env.price("FOCUS_CREDIT_PRICE")
 FOCUS_CURRENCY = env.currency("FOCUS_CURRENCY", "USD")
 FOCUS_NAMES_PEOPLE = env.boolean("FOCUS_NAMES_PEOPLE", False)
 
+# Fonts (TTF or OTF files) for letters in PDFs that the ones that come with it don't have.
+PDF_FONTS = env.files("PDF_FONTS")
+
 # --- Django -------------------------------------------------------------------------------------
 
 INSTALLED_APPS = [
@@ -363,4 +366,6 @@ LOGGING = {
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
+    # Each PDF would tell what it leaves out of its fonts.
+    "loggers": {name: {"level": "ERROR"} for name in ("fontTools", "fpdf")},
 }

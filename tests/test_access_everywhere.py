@@ -318,6 +318,7 @@ PAGES = [
     ("get", "reviews", EVERYONE),
     ("get", "reviews/{period}/orlo/science", SCIENCE),
     ("get", "reviews/{period}/orlo/science/petrel", PETREL),
+    ("get", "reviews/{period}/orlo/science/petrel.csv", PETREL),
     ("post", "reviews/comment/{period}/orlo/science", SCIENCE),
     ("post", "reviews/hold/{period}/orlo/science", SCIENCE),
     ("post", "reviews/hold/{period}/orlo/science/petrel", PETREL | {"member": 403, "viewer": 403}),

@@ -11,6 +11,7 @@ from rest_framework.test import APIClient
 
 from allocator import cycle
 from allocator.models import Cycle
+from allocator.reviews import commenting
 from allocator.simulating import asking
 from budgets.models import Notice, Period
 from clusters import windows
@@ -42,6 +43,10 @@ SIMULATED = dict.fromkeys(PEOPLE, 404) | {"root": 200, "admin": 200, "manager": 
 
 # Who may change a service is told that this job is none.
 NO_SERVICE = PETREL | dict.fromkeys(("root", "admin", "manager", "member"), 400) | {"viewer": 403}
+
+HELD = {"held_on": "2026-10-01", "decision": "go on", "base_version": 0}
+# Somebody else's comment.
+COMMENTED = PETREL | dict.fromkeys(("root", "admin", "manager", "member", "viewer"), 403)
 
 TABLE: list[Any] = [
     # method, address, body, expected answer of each; the route's pattern is found by the address
@@ -263,6 +268,15 @@ TABLE: list[Any] = [
     ("get", "cycles/{cycle}/snapshot/", None, WHOLE_TREE),
     ("get", "cycles/{cycle}/plan/", None, WHOLE_TREE),
     ("post", "cycles/{cycle}/replay/", None, EVERYONE),
+    ("get", "reviews/", None, EVERYONE),
+    ("get", "reviews/{q4}/orlo/science/", None, SCIENCE),
+    ("get", "reviews/{q4}/orlo/science/petrel/", None, PETREL),
+    ("get", "reviews/files/csv/{q4}/orlo/science/petrel/", None, PETREL),
+    ("get", "reviews/files/docx/{q4}/orlo/science/petrel/", None, dict.fromkeys(PEOPLE, 404)),
+    ("post", "reviews/comment/{q4}/orlo/science/petrel/", {"text": "why"}, PETREL),
+    ("post", "reviews/comments/{comment}/edit/", {"text": "so"}, COMMENTED),
+    ("post", "reviews/comments/{comment}/withdraw/", None, COMMENTED),
+    ("post", "reviews/hold/{q4}/orlo/science/petrel/", HELD, BELOW_SCIENCE),
     ("get", "simulations/", None, EVERYONE),
     (
         "post",
@@ -323,6 +337,10 @@ def ids(cast, tree):
         "request": request.pk,
         "notice": Notice.objects.get(user=cast["member"]).pk,
         "simulation": _simulation(cast["manager"]),
+        "q4": period.pk,
+        "comment": commenting.add(
+            budget=petrel, period=period, author=cast["colleague"], text="why", now=make.T0
+        ).pk,
         **_other_periods(),
         **_asked_of_a_checkpoint(tree),
         **_windows(pool),
@@ -456,6 +474,8 @@ def test_a_cycle_is_given_in_the_file_formats(api_of, ids):
 def _numbered(address):
     others = (
         "draft",
+        "q4",
+        "comment",
         "approved",
         "closed",
         "checkpoint",

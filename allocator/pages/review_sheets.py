@@ -14,7 +14,7 @@ from allocator.pages import review_decisions, review_drawing, review_words
 from allocator.pages.review_drawing import Drawing
 from allocator.pages.review_tables import Cell, Column, Table, num, text
 from allocator.pages.review_words import delivered, parked_part
-from allocator.reviews.pack import Pack, Row, Waits
+from allocator.reviews.pack import Pack, Row, Waits, Weekly
 from clusters.writing import (
     credits,
     duration,
@@ -24,7 +24,8 @@ from clusters.writing import (
     signed_credits,
 )
 
-MOST_ROWS = 10
+MOST_ROWS, FEW_ROWS = 8, 5
+MOST_WEEKS, FEWER_WEEKS = 6, 3  # pictures, of few rows and of more: two sheets are two sheets
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class _Sheets:
             chart=review_drawing.burn(self.pack),
             facts=" ".join(self._facts()),
             projects=self._projects(),
-            weeks=[review_drawing.week(one, zone=self.zone) for one in self.pack.weekly],
+            weeks=[review_drawing.week(one, zone=self.zone) for one in self._weekly],
             weeks_note=self._weeks_note(),
             pairs=[(self._parked(), self._waits()), (self._jobs(), self._people())],
             decided=review_decisions.decided(self.pack, seen_options=self.seen),
@@ -123,6 +124,11 @@ class _Sheets:
     # --- By project ------------------------------------------------------------------------------
 
     @property
+    def _weekly(self) -> tuple[Weekly, ...]:
+        few = len(self.pack.rows) <= FEW_ROWS
+        return self.pack.weekly[: MOST_WEEKS if few else FEWER_WEEKS]
+
+    @property
     def _shown(self) -> tuple[Row, ...]:
         rows = [row for row in self.pack.rows if not row.burn.is_reserve]
         return tuple(rows if len(rows) <= MOST_ROWS + 1 else rows[:MOST_ROWS])
@@ -144,7 +150,7 @@ class _Sheets:
 
     def _projects(self) -> Table:
         columns = [
-            Column(_("Budget"), weight=1.7),
+            Column(_("Budget"), weight=2.2, most_lines=2),
             Column(_("Share, %"), True, 0.9),
             Column(_("Granted, cr"), True, 1.1),
             Column(_("Settled, cr"), True, 1.1),
@@ -220,7 +226,7 @@ class _Sheets:
             "each timestep; delivered is what funded runs held of it. Weeks of UTC, from Monday."
         )
         rows = [row for row in self.pack.rows if row.burn.owed_gpu_seconds and row.budget]
-        more = len([row for row in rows if not row.burn.is_reserve]) - len(self.pack.weekly)
+        more = len([row for row in rows if not row.burn.is_reserve]) - len(self._weekly)
         if more <= 0:
             return said
         told = ngettext(
@@ -232,7 +238,7 @@ class _Sheets:
 
     def _parked(self) -> Table:
         columns = [
-            Column(_("Budget"), weight=1.5),
+            Column(_("Budget"), weight=2.0, most_lines=2),
             Column(_("Parked, cr"), True),
             Column(_("% of paid"), True),
             Column(_("Unfunded, GPU-h"), True, 1.2),
@@ -257,7 +263,7 @@ class _Sheets:
 
     def _waits(self) -> Table:
         columns = [
-            Column(_("Budget"), weight=1.5),
+            Column(_("Budget"), weight=2.0, most_lines=2),
             Column(_("Median wait"), True, 1.1),
             Column("p90", True, 1.1),
             Column(_("Started"), True),
@@ -285,7 +291,7 @@ class _Sheets:
 
     def _jobs(self) -> Table:
         columns = [
-            Column(_("Job"), weight=2.2),
+            Column(_("Job"), weight=2.4, most_lines=2),
             Column("GPUs", True, 0.8),
             Column(_("Runs"), True, 0.8),
             Column(_("Charged, cr"), True, 1.1),
@@ -317,7 +323,7 @@ class _Sheets:
 
     def _people(self) -> Table:
         columns = [
-            Column(_("Who"), weight=1.8),
+            Column(_("Who"), weight=1.8, most_lines=2),
             Column(_("Jobs"), True, 0.8),
             Column("GPU-h", True),
             Column(_("Settled, cr"), True, 1.1),

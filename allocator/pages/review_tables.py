@@ -23,6 +23,7 @@ class Column:
     numeric: bool = False
     weight: float = 1.0
     is_bar: bool = False
+    most_lines: int = 99  # on paper; what is longer ends in an ellipsis
 
 
 @dataclass(frozen=True)

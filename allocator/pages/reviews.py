@@ -165,6 +165,18 @@ class Page:
     now: datetime
 
     @property
+    def files(self) -> tuple[tuple[str, str], ...]:
+        """The kinds of files, and what they are called."""
+        return (("pdf", "PDF"), ("xlsx", "XLSX"), ("csv", "CSV"))
+
+    @property
+    def query(self) -> str:
+        """The version that the files are of, where an address must say it."""
+        if self.kept is not None:
+            return str(self.kept.row.version)
+        return LIVE if self.records else ""
+
+    @property
     def over(self) -> bool:
         """Whether the period was over when the pack was made."""
         return self.pack.about.now >= self.pack.about.ends_at
@@ -215,12 +227,16 @@ def pack_of(asked: Asked, *, now: datetime) -> tuple[Pack, Kept | None]:
 
 def sheets_of(user: Person, pack: Pack) -> Sheets:
     """Return a pack's sheets as somebody may read them."""
+    return review_sheets.sheets(pack, seen_options=options_seen(user, pack).__contains__)
+
+
+def options_seen(user: Person, pack: Pack) -> set[int]:
+    """Return which simulations of a pack somebody may see."""
     ids = [one.pk for one in pack.options]
-    seen: set[int] = set()
-    if ids:
-        mine = Simulation.objects.filter(simulated_q(user), pk__in=ids)
-        seen = set(mine.values_list("pk", flat=True))
-    return review_sheets.sheets(pack, seen_options=seen.__contains__)
+    if not ids:
+        return set()
+    mine = Simulation.objects.filter(simulated_q(user), pk__in=ids)
+    return set(mine.values_list("pk", flat=True))
 
 
 @reading()

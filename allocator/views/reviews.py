@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
 from allocator.forms import CommentForm, HoldForm
+from allocator.pages import review_files
 from allocator.pages import reviews as pages
 from allocator.reviews import commenting, keeping
 from budgets.access import Action, can
@@ -36,6 +37,23 @@ def review(request: HttpRequest, pk: int, path: str) -> HttpResponse:
     """One pack: kept where the review was held, else live."""
     asked = pages.ask(request.user, pk=pk, path=path, version=request.GET.get("version", ""))
     return _page(request, asked)
+
+
+@require_safe
+@login_required
+def review_file(request: HttpRequest, pk: int, path: str, kind: str) -> HttpResponse:
+    """The same pack as a file."""
+    asked = pages.ask(request.user, pk=int(pk), path=path, version=request.GET.get("version", ""))
+    try:
+        user = cast(User, request.user)
+        file = review_files.file_of(user, asked=asked, kind=kind, now=now())
+    except LedgerError as error:
+        return HttpResponseBadRequest(str(error), content_type="text/plain; charset=utf-8")
+    return HttpResponse(
+        file.chunks,
+        content_type=file.content_type,
+        headers={"Content-Disposition": f'attachment; filename="{file.name}"'},
+    )
 
 
 def _page(

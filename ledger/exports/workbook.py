@@ -1,7 +1,7 @@
 """A burn report as an XLSX workbook: a sheet to read, then every section as it is, all typed."""
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -29,10 +29,16 @@ OPTIONS = {
 
 def burn_workbook(full: FullReport) -> bytes:
     """Return the workbook; one and the same for one and the same report."""
+    parts = (_summary(full.burn), *sections(full))
+    return workbook(_title(full.burn), parts, made=full.burn.now)
+
+
+def workbook(title: str, parts: Iterable[Section], *, made: datetime) -> bytes:
+    """Return a workbook of sections, a sheet each."""
     stream = io.BytesIO()
     book = xlsxwriter.Workbook(stream, OPTIONS)
-    book.set_properties({"title": _title(full.burn), "created": _naive(full.burn.now)})
-    for section in (_summary(full.burn), *sections(full)):
+    book.set_properties({"title": title, "created": _naive(made)})
+    for section in parts:
         _Sheet(book, section).write()
     book.close()
     return stream.getvalue()
