@@ -3,14 +3,16 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from django.db.models import Max, Q, QuerySet
+from django.db.models import Max, Q, QuerySet, Sum
 
 from budgets.access import Action, Person, standing
 from budgets.models import Budget
 from forecasting.core.inflation import Declared, Inflation, inflation, instead
+from forecasting.core.quantiles import PER_MILLE
+from forecasting.demand_models import DemandScore
 from ledger.burn import burned
 from ledger.membership import Membership
 from workloads.models import Job
@@ -27,6 +29,22 @@ class Line:
     key: str  # a path, or a user name
     name: str
     found: Inflation
+
+
+@dataclass(frozen=True)
+class ServiceLine:
+    """A service's declared profile against what its traffic needed, in GPU-timesteps."""
+
+    job: int
+    name: str
+    path: str
+    declared: int
+    needed: int
+
+    @property
+    def per_mille(self) -> int | None:
+        """Declared ÷ needed; None where nothing was needed."""
+        return self.declared * PER_MILLE // self.needed if self.needed else None
 
 
 @dataclass(frozen=True)
@@ -50,6 +68,7 @@ class AskedAgainstUsed:
     parked_gpu_seconds: int
     projects: tuple[Line, ...]
     people: tuple[Line, ...]
+    services: tuple[ServiceLine, ...]  # of which days of traffic were scored
     pairs: tuple[tuple[int, int], ...]  # used and declared seconds, oldest first
 
 
@@ -100,6 +119,7 @@ def asked_against_used(
         parked_gpu_seconds=spent.parked_gpu_seconds,
         projects=_lines((row.path, row.project, one) for row, one in durations),
         people=_people(durations, reader),
+        services=_services(budget, since, now),
         pairs=tuple((one.used_s, one.asked_s) for _, one in durations),
     )
 
@@ -118,8 +138,23 @@ def of_project(*, budget: Budget, declared_s: int | None, now: datetime) -> Said
     )
 
 
+def _services(budget: Budget, since: datetime, now: datetime) -> tuple[ServiceLine, ...]:
+    """Those that declare most beyond what they need first. One query."""
+    days = {"day__gte": since.astimezone(UTC).date(), "day__lte": now.astimezone(UTC).date()}
+    scores = DemandScore.objects.filter(_below(budget, "service__job__"), **days)
+    of = ("service__job_id", "service__job__name", "service__job__budget__path")
+    rows = scores.order_by().values_list(*of).annotate(Sum("declared"), Sum("needed"))
+    lines = [ServiceLine(*row) for row in rows]
+    return tuple(sorted(lines, key=lambda one: (one.needed - one.declared, one.job)))
+
+
+def _below(budget: Budget, prefix: str = "") -> Q:
+    inside = Q(**{f"{prefix}budget__path__startswith": f"{budget.path}/"})
+    return Q(**{f"{prefix}budget_id": budget.pk}) | inside
+
+
 def _jobs(budget: Budget, since: datetime, now: datetime) -> QuerySet[Job]:
-    below = Q(budget_id=budget.pk) | Q(budget__path__startswith=f"{budget.path}/")
+    below = _below(budget)
     ended = (Job.State.COMPLETED, Job.State.TIMED_OUT)
     known = Job.objects.filter(below, state__in=ended, ended_at__gte=since, ended_at__lt=now)
     return known.exclude(kind=Job.Kind.REALTIME).order_by("ended_at", "pk")

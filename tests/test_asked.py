@@ -10,6 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from allocator.pages import asked as asked_page
 from forecasting import asked
 from forecasting.asked import asked_against_used, of_project
+from forecasting.demand_models import DemandScore
 from tests import factories as make
 from tests.factories import HOUR, T0
 from tests.pages_world import World, at, client_of, granted, text_of
@@ -112,6 +113,27 @@ def test_names_of_people_are_for_who_manages_and_ones_own(world, instants):
     assert people(boss) == {"ada", "ben"}
     assert people(ada) == {"ada"}
     assert people(viewer) == set()
+
+
+def test_services_are_compared_by_their_profiles(world, monkeypatch):
+    days = {"calibrated": False, "timesteps": 48, "covered": 48, "forecast": 96, "met": 1}
+    days |= {"held": 1, "short": 0, "loss_milli": 0, "declared_loss_milli": 0}
+    for name, declared, needed in (("chat", 300, 100), ("idle", 48, 0), ("fit", 90, 100)):
+        job = make.make_service(world.tree["orlo/science/petrel"], name=name)
+        for n in range(2):
+            day = (T0 + n * 24 * HOUR).date()
+            DemandScore.objects.create(
+                service=job.service, day=day, declared=declared, needed=needed, **days
+            )
+    found = compare(world, "orlo/science")
+    told = [(one.name, one.declared, one.needed, one.per_mille) for one in found.services]
+    assert told == [("chat", 600, 200, 3000), ("idle", 96, 0, None), ("fit", 180, 200, 900)]
+    assert compare(world, "orlo/vision").services == ()
+    at(monkeypatch, NOW)
+    user = make.make_user()
+    make.make_role(user, world.tree["orlo"], "viewer")
+    part = text_of(client_of(user).get("/budgets/orlo/science/asked"))
+    assert "chat 3.00 idle – fit 0.90" in part
 
 
 def test_queries_do_not_grow_with_jobs(world, instants):

@@ -10,7 +10,7 @@ from budgets.access import Person, get_budget_or_404
 from budgets.hues import Hue
 from clusters.reading import reading
 from forecasting import asked
-from forecasting.asked import AskedAgainstUsed, Line
+from forecasting.asked import AskedAgainstUsed, Line, ServiceLine
 from forecasting.core.inflation import Inflation
 from forecasting.core.quantiles import PER_MILLE
 
@@ -31,6 +31,15 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Served:
+    """One service: how many times what its traffic needed its profile declares."""
+
+    job: int
+    name: str
+    times: float | None
+
+
+@dataclass(frozen=True)
 class Page:
     """What the part says; `picture` is what static/charts.js draws."""
 
@@ -38,6 +47,7 @@ class Page:
     days: int
     projects: list[Row]
     people: list[Row]
+    services: list[Served]
     picture: dict[str, Any] | None
 
     @property
@@ -92,6 +102,7 @@ def page(user: Person, *, path: str, now: datetime) -> Page:
         days=asked.DAYS,
         projects=[] if leaf else [_row(one) for one in found.projects[:ROWS]],
         people=[_row(one) for one in found.people[:ROWS]],
+        services=[_served(one) for one in found.services[:ROWS]],
         picture=_picture(found.duration, found.pairs, hues.of_budgets().get(budget.path, 0)),
     )
 
@@ -100,6 +111,11 @@ def _row(one: Line) -> Row:
     found = one.found
     times = found.median_per_mille / PER_MILLE
     return Row(one.key, one.name, found.jobs, times, found.took_per_mille, found.beyond_gpu_seconds)
+
+
+def _served(one: ServiceLine) -> Served:
+    times = None if one.per_mille is None else one.per_mille / PER_MILLE
+    return Served(one.job, one.name, times)
 
 
 def _picture(

@@ -51,6 +51,17 @@ class PersonAskedOut(serializers.Serializer[Any]):
     found = InflationOut()
 
 
+class ServiceAskedOut(serializers.Serializer[Any]):
+    """A declared profile against what traffic needed; null: nothing was needed."""
+
+    job = serializers.IntegerField()
+    name = serializers.CharField()
+    path = serializers.CharField()
+    declared = serializers.IntegerField(help_text="GPU-timesteps")
+    needed = serializers.IntegerField(help_text="GPU-timesteps")
+    per_mille = serializers.IntegerField(allow_null=True)
+
+
 class AskedOut(serializers.Serializer[Any]):
     """Jobs that completed or were stopped at their limit; null: none declared one.
 
@@ -68,6 +79,7 @@ class AskedOut(serializers.Serializer[Any]):
     parked_gpu_seconds = serializers.IntegerField()
     projects = ProjectAskedOut(many=True)
     people = PersonAskedOut(many=True)
+    services = ServiceAskedOut(many=True)
 
 
 class Asked(APIView):
