@@ -176,6 +176,7 @@ def _check_enough(service: Service, now: datetime) -> None:
             "traffic", f"There is no traffic yet: send some, of {core.ENOUGH_DAYS} days at least."
         )
     try:
+        core.check_steps(60 * extent.step_minutes, 60 * settings.TIMESTEP_MINUTES)
         core.check_enough(days=extent.span / timedelta(days=1), known=extent.known, of=extent.steps)
     except DemandError as error:
         raise Refused("traffic", str(error)) from None

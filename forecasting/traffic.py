@@ -67,6 +67,7 @@ def store(
 class Extent:
     """How much traffic there is: from its first to its last known step, and how many are known."""
 
+    step_minutes: int
     span: timedelta
     steps: int
     known: int
@@ -84,7 +85,7 @@ def extent(service: Service, *, until: datetime, days: int = KEPT_DAYS) -> Exten
     if not found["known"]:
         return None
     span = found["last"] - found["first"] + step
-    return Extent(span, span // step, found["known"])
+    return Extent(service.traffic_step_minutes, span, span // step, found["known"])
 
 
 def series(service: Service, *, until: datetime, days: int = KEPT_DAYS) -> Traffic | None:

@@ -319,6 +319,47 @@ def test_what_a_declared_profile_says_is_kept_too(job):
     assert (told.gpus, told.source, told.version) == (12, "declared", None)
 
 
+def test_traffic_whose_steps_fill_no_timestep_makes_no_profile(job):
+    declare(job)
+    send(job, days=15, step=HOUR / 3)
+    assert "steps of 20 min can't be read by timesteps of 30 min" in calibrating.problem(
+        job.service, now=NOW
+    )
+    calibrating.change(service=job.service, by=make.someone(), now=NOW, calibrated=True)
+    job.service.refresh_from_db()
+    assert (job.service.calibrated, job.service.forecast) == (True, None)
+
+
+def test_where_the_level_is_not_known_the_week_is_followed(calibrated, monkeypatch):
+    traffic.TrafficBucket.objects.filter(at__lt=NOW - HOUR * 5).delete()
+    told = looking_ahead.look(service=calibrated.service, now=NOW + TIMESTEP)
+    assert told is not None
+    assert told.source == "week", "a forecast takes the last day"
+
+
+def test_one_service_that_can_t_be_told_keeps_no_other_waiting(calibrated, caplog):
+    other = make.make_service(calibrated.budget)
+    traffic.store(job=other, rows=[(T0, Decimal(1))], now=NOW)
+    type(other.service).objects.filter(job=other).update(profile=[])
+    assert looking_ahead.look_all(now=NOW + TIMESTEP) == 1
+    assert f"What service {other.pk} will need can't be told." in caplog.text
+
+
+def test_of_two_versions_at_once_the_later_is_not_written(calibrated, monkeypatch):
+    """The other one was written between the look at the newest and the write."""
+    send(calibrated, days=1, until=NOW + DAY)
+    made = calibrating.make
+
+    def slowly(service, now):
+        monkeypatch.setattr(calibrating, "make", made)
+        calibrating.recalibrate(service=service, now=now)
+        return made(service, now)
+
+    monkeypatch.setattr(calibrating, "make", slowly)
+    found = calibrating.recalibrate(service=profiles.live().get(), now=NOW + DAY)
+    assert found.version == ServiceProfile.objects.count() == 2
+
+
 # --- Clock changes, gaps, launches ---------------------------------------------------------------
 
 CHANGE = datetime(2026, 10, 25, tzinfo=UTC)  # Berlin's clocks go back from 03:00 to 02:00

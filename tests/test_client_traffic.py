@@ -66,6 +66,8 @@ def test_a_service_is_calibrated_from_the_command_line(run, job):
     assert "There is no traffic yet" in shown
     job.service.refresh_from_db()
     assert (job.service.calibrated, job.service.most_gpus) == (True, 8)
+    with pytest.raises(SystemExit):
+        run("calibrate", str(job.pk), "--rate", "nan")
     run("calibrate", str(job.pk), "--off", "--rate", "measured")
     job.service.refresh_from_db()
     assert not job.service.calibrated

@@ -132,3 +132,19 @@ def test_the_track_record_adds_days_up_and_shows_what_one_may_see(job, cast, tre
     later = realtime_track_record(cast["member"], since=T0 + DAY, now=T0 + 5 * DAY)
     assert [one.days for one in later] == [1]
     assert realtime_track_record(cast["member"], since=T0 + 2 * DAY, now=NOW + timedelta(9)) == []
+
+
+def test_one_service_that_can_t_be_scored_keeps_no_other_waiting(job, caplog):
+    tell(job, 3)
+    other = make.make_service(job.budget)
+    declare(other, "0.000001")
+    traffic.store(job=other, rows=[(T0, Decimal(10**6))], now=NOW)
+    DemandForecast.objects.create(service=other.service, at=T0, gpus=1, source="week")
+    broken = make.make_service(job.budget)
+    declare(broken)
+    traffic.store(job=broken, rows=[(T0, Decimal(1))], now=NOW)
+    DemandForecast.objects.create(service=broken.service, at=T0, gpus=1, source="week")
+    type(broken.service).objects.filter(job=broken).update(profile=[])
+    assert demand_scores.score_all(now=NOW) == 1
+    assert f"The need of service {other.pk} isn't known" in caplog.text
+    assert f"Forecasts of service {broken.pk} can't be scored." in caplog.text

@@ -68,16 +68,19 @@ class Tried:
         }
 
 
+def check_steps(step_s: int, timestep_s: int) -> None:
+    """Refuse steps of traffic that neither fill a timestep nor are filled by several."""
+    if timestep_s % step_s and step_s % timestep_s:
+        raise DemandError(
+            f"Traffic in steps of {step_s // 60} min can't be read by timesteps of "
+            f"{timestep_s // 60} min: steps must fill a timestep, or be filled by several."
+        )
+
+
 def by_timestep(traffic: Traffic, timestep_s: int) -> Traffic:
     """Traffic with steps of a timestep, by its peaks, or of a multiple of one as it is."""
-    if timestep_s % traffic.step_s == 0:
-        return traffic if timestep_s == traffic.step_s else traffic.coarser(timestep_s)
-    if traffic.step_s % timestep_s == 0:
-        return traffic
-    raise DemandError(
-        f"Traffic in steps of {traffic.step_s // 60} min can't be read by timesteps of "
-        f"{timestep_s // 60} min: send it in steps that fill one, or are filled by several."
-    )
+    check_steps(traffic.step_s, timestep_s)
+    return traffic if traffic.step_s >= timestep_s else traffic.coarser(timestep_s)
 
 
 def check_enough(*, days: float, known: int, of: int) -> None:
