@@ -79,7 +79,7 @@ def features_of(
     for written, value in work.items():
         name = ALSO.get(written, written)
         if name not in known:
-            raise SpecError(near("feature", written, known))
+            raise SpecError(near("feature", written[:LONGEST_TEXT], known))
         if name in given:
             raise SpecError(f"{name} is given twice, once as {written}: leave one of them out.")
         if value is None:

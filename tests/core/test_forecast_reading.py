@@ -61,3 +61,10 @@ def test_every_kind_has_the_same_shape():
             assert kind.variant(spec)
             assert kind.least(spec) in kind.fitting(spec, 1024)
             assert len(kind.describe(spec, 8).features)
+
+
+def test_a_name_without_end_is_refused_as_any_other():
+    """Likeness is looked for among its first letters only: the whole would take for ever."""
+    with pytest.raises(SpecError, match="There is no feature 'parameters") as refused:
+        training_spec({"parameters" * 100_000: 1}, gpu="H100")
+    assert len(str(refused.value)) < 300
