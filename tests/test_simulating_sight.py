@@ -213,7 +213,8 @@ def may_simulate(user, period):
         asked = None
     assert (answer.status_code == 201) == offered == (asked is not None)
     if not offered:
-        assert answer.json()["errors"]["period"] == [NONE_SEEN]
+        assert [row["field"] for row in answer.json()["errors"]] == ["period"]
+        assert NONE_SEEN in answer.json()["detail"]
     return offered
 
 
