@@ -57,6 +57,16 @@ def test_equal_days_run_out_on_the_exact_day(tree, period):
     assert len(found.points) == 61
 
 
+def test_between_two_days_it_runs_out_in_proportion(tree, period):
+    tern = tree["orlo/vision/tern"]
+    give(tern, 405, period)
+    for day in range(30):
+        burnt(tern, period, day, 10)
+    found = fan_of(tern, period)
+    assert found is not None
+    assert found.likely == NOW + 10 * DAY + 12 * HOUR
+
+
 def test_it_ends_at_the_burn_reports_forecast(tree, period):
     tern, petrel = tree["orlo/vision/tern"], tree["orlo/science/petrel"]
     give(tern, 1000, period)
@@ -75,6 +85,23 @@ def test_it_ends_at_the_burn_reports_forecast(tree, period):
     row = next(one for one in report.rows if one.path == "orlo/vision")
     assert own is not None
     assert own.points[-1].likely_mgpus == row.granted_mgpus - row.forecast_mgpus
+
+
+def test_what_is_held_is_known_of_whom_it_is_held_for(tree, period):
+    science, petrel = tree["orlo/science"], tree["orlo/science/petrel"]
+    for day in range(30):
+        burnt(science, period, day, 1)  # before it had children, say
+        burnt(petrel, period, day, 1)
+    write_entry(
+        kind="hold", budget=petrel, period=period, at=NOW, amount_mgpus=5000 * CREDIT,
+        job=make.make_job(petrel), created_at=NOW, key="hold:x",
+    )  # fmt: skip
+    report = reports.burn_report(budget=science, start=T0, end=NOW, now=NOW)
+    rows = {one.name if not one.is_reserve else "reserve": one for one in report.rows}
+    assert rows["Petrel"].held_mgpus == 5000 * CREDIT
+    assert rows["Petrel"].forecast_mgpus == rows["Petrel"].settled_mgpus + 5000 * CREDIT
+    assert rows["reserve"].forecast_mgpus == 90 * CREDIT
+    assert report.total.forecast_mgpus == report.total.settled_mgpus + 5000 * CREDIT
 
 
 def test_what_lasts_does_not_run_out_and_what_is_gone_has(tree, period):
