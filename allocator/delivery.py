@@ -143,7 +143,7 @@ def between(
 ) -> dict[int, list[Delivered]]:
     """Owed and delivered of some budgets between each border and the next, each at its own level.
 
-    Inner borders are midnights of UTC. Four queries, however many borders there are.
+    Inner borders are midnights of UTC. Five queries, however many borders there are.
     """
     start, end = borders[0], borders[-1]
     first = _midnight(start)
@@ -157,17 +157,18 @@ def between(
 
     before = _totals(first)
     days = DeliveryDay.objects.filter(day__gte=first, day__lt=until, budget_id__in=budget_ids)
-    for row in days.order_by("day"):
-        owed, got = before.get(row.budget_id, (0, 0))
-        add(row.budget_id, row.day, row.owed_gpu_seconds - owed, row.delivered_gpu_seconds - got)
-        before[row.budget_id] = row.owed_gpu_seconds, row.delivered_gpu_seconds
-    edges = Q(timestep__gte=start, timestep__lt=min(first, end)) | Q(
-        timestep__gte=until, timestep__lt=end
+    ordered = days.order_by("day").values_list(
+        "budget_id", "day", "owed_gpu_seconds", "delivered_gpu_seconds"
     )
-    rows = Delivery.objects.filter(edges, budget_id__in=budget_ids).order_by()
-    grouped = rows.values_list("budget_id", "timestep").annotate(owed=Total(OWED), got=Total(GOT))
-    for budget, at, owed, got in grouped:
-        add(budget, at, owed, got)
+    for budget, day, owed, got in ordered:
+        owed_before, got_before = before.get(budget, (0, 0))
+        add(budget, day, owed - owed_before, got - got_before)
+        before[budget] = owed, got
+    mine = Delivery.objects.filter(budget_id__in=budget_ids).order_by()
+    grouped = mine.values_list("budget_id", "timestep").annotate(owed=Total(OWED), got=Total(GOT))
+    for low, high in ((start, min(first, end)), (until, end)):  # two ranges of the index
+        for budget, at, owed, got in grouped.filter(timestep__gte=low, timestep__lt=high):
+            add(budget, at, owed, got)
     return {pk: [Delivered(*mine) for mine in found] for pk, found in sums.items()}
 
 

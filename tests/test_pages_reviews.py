@@ -136,7 +136,7 @@ def test_waits_are_from_submission_to_first_start(tree):
     make.make_job(petrel, submitted_at=T0)
     make.make_run(make.make_job(tern, submitted_at=T0), {node: 1}, started_at=T0 + HOUR)
     lines, every = queueing.waits(
-        budget_ids={petrel.pk}, row_of=lambda pk: pk, names={petrel.pk: "Petrel", tern.pk: "Tern"},
+        budget_ids={petrel.pk}, row_of={}, names={petrel.pk: "Petrel", tern.pk: "Tern"},
         start=T0, end=T0 + DAY, counts_waiting=True,
     )  # fmt: skip
     mine, other = lines
@@ -213,7 +213,11 @@ def test_what_was_asked_and_changed_is_told(cast, world):
         parent=science, shares={petrel: 60_000, tree["orlo/science/auk"]: 40_000},
         reason="petrel leads", author=cast["manager"], base_version=1, now=NOW - MINUTE,
     )  # fmt: skip
-    page = text_of(client_of(cast["manager"]).get(f"/reviews/{period.pk}/orlo/science"))
+    answer = client_of(cast["manager"]).get(f"/reviews/{period.pk}/orlo/science")
+    page = text_of(answer)
+    assert [one.what.partition(", ")[2] for one in answer.context["page"].waiting] == [
+        "5 cr, Petrel"
+    ]
     assert "5 cr" in page
     assert "more sweeps" in page
     assert "1 request waits for a decision." in page

@@ -28,6 +28,13 @@ def decided(pack: Pack, *, seen_options: Callable[[int], bool]) -> list[Table]:
     return list(_Decided(pack, seen_options).tables())
 
 
+def quantity(one: Asked, amount: int) -> str:
+    """Return an amount of a request in its unit: points of a share, or credits."""
+    if one.unit == "percent":
+        return _("%(part)s points") % {"part": percent(amount)}
+    return _("%(amount)s cr") % {"amount": credits(amount)}
+
+
 class _Decided:
     def __init__(self, pack: Pack, seen: Callable[[int], bool]) -> None:
         self.pack, self.seen = pack, seen
@@ -55,7 +62,7 @@ class _Decided:
         ]
         rows = [
             [
-                text(f"#{one.pk}, {self._quantity(one, one.asked)}", url=self._request_url(one)),
+                text(f"#{one.pk}, {quantity(one, one.asked)}", url=self._request_url(one)),
                 text(f"{one.label}, {self._day(one.created_at)}"),
                 text(one.reason),
                 text(self._decision(one), bad=one.status == "open"),
@@ -77,15 +84,10 @@ class _Decided:
     def _more(self, count: int) -> str:
         return _("%(number)s more.") % {"number": number(count)} if count else ""
 
-    def _quantity(self, one: Asked, amount: int) -> str:
-        if one.unit == "percent":
-            return _("%(part)s points") % {"part": percent(amount)}
-        return _("%(amount)s cr") % {"amount": credits(amount)}
-
     def _decision(self, one: Asked) -> str:
         said = STATUS_WORDS[one.status]()
         if one.status == "granted" and one.given is not None and one.given != one.asked:
-            said += f" {self._quantity(one, one.given)}"
+            said += f" {quantity(one, one.given)}"
         if one.decided_at is not None:
             said += f" {self._day(one.decided_at)}"
         if one.source:

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from django.contrib.auth.models import User
 
-from allocator.pages import review_pdf, reviews, shell
+from allocator.pages import reviews, shell
 from allocator.pages.reviews import Asked
 from allocator.reviews import sections
 from allocator.reviews.deciding import name_of
@@ -19,6 +19,9 @@ def file_of(user: User, *, asked: Asked, kind: str, now: datetime) -> File:
     """Return a pack as a file of a kind. Raises LedgerError for what there is no report of."""
     pack, kept = reviews.pack_of(asked, now=now)
     if kind == "pdf":
+        # Fonts and images cost a process half a second, most of which never make a PDF.
+        from allocator.pages import review_pdf
+
         body = review_pdf.pdf(
             pack,
             reviews.sheets_of(user, pack),

@@ -240,9 +240,9 @@ class _Sheets:
         columns = [
             Column(_("Budget"), weight=2.0, most_lines=2),
             Column(_("Parked, cr"), True),
-            Column(_("% of paid"), True),
+            Column(_("% of paid"), True, 0.9),
             Column(_("Unfunded, GPU-h"), True, 1.2),
-            Column(_("Delivered, %"), True),
+            Column(_("Delivered, %"), True, 1.25),
         ]
         rows = [] if self.is_leaf else [self._parked_row(row) for row in self._shown]
         if self._hidden:

@@ -6,9 +6,11 @@ from datetime import date, datetime
 from zoneinfo import ZoneInfo
 
 from django.db.models import Count
+from django.urls import reverse
 
 from allocator.models import ReviewComment, ReviewRecord, Simulation
 from allocator.pages import review_sheets
+from allocator.pages.review_decisions import quantity
 from allocator.pages.review_sheets import Sheets
 from allocator.reviews import building, commenting, keeping
 from allocator.reviews.differing import Difference, differences
@@ -141,6 +143,15 @@ class Comment:
 
 
 @dataclass(frozen=True)
+class Waiting:
+    """A request that waits for a decision."""
+
+    what: str
+    who: str
+    url: str
+
+
+@dataclass(frozen=True)
 class Page:
     """A pack: the one that is kept where the review was held, else the live one.
 
@@ -163,6 +174,21 @@ class Page:
     may_comment: bool
     today: date
     now: datetime
+
+    @property
+    def waiting(self) -> list[Waiting]:
+        """Requests that wait for a decision, in a live pack."""
+        if self.kept is not None:
+            return []
+        return [
+            Waiting(
+                what=f"#{one.pk}, {quantity(one, one.asked)}, {one.label}",
+                who=one.asked_by,
+                url=reverse("request", args=[one.pk]),
+            )
+            for one in self.pack.asked
+            if one.status == "open"
+        ]
 
     @property
     def files(self) -> tuple[tuple[str, str], ...]:

@@ -233,24 +233,26 @@ class _Builder:
     # --- Jobs ------------------------------------------------------------------------------------
 
     def _waits(self) -> tuple[tuple[Waits, ...], Waits]:
-        tree = {pk: node.parent_id for pk, node in self.nodes.items()}
-
-        def row_of(leaf: int) -> int:
-            while (parent := tree.get(leaf)) is not None and leaf != self.budget.pk:
-                if parent == self.budget.pk:
-                    return leaf
-                leaf = parent
-            return self.budget.pk
-
         names = {one.budget: one.label for one in self.rows if one.budget}
         return queueing.waits(
             budget_ids=None if len(self.below) == len(self.every) else self.below,
-            row_of=row_of,
+            row_of=self._rows_of(),
             names=names,
             start=self.start,
             end=self.end,
             counts_waiting=self.now < self.period.ends_at,
         )
+
+    def _rows_of(self) -> Mapping[int, int]:
+        """In whose row each budget counts: a child of the pack's, or the pack's own."""
+        parents = {pk: node.parent_id for pk, node in self.nodes.items()}
+        top, found = self.budget.pk, {}
+        for pk in self.below:
+            row, above = pk, parents.get(pk)
+            while above is not None and above != top and pk != top:
+                row, above = above, parents.get(above)
+            found[pk] = row if above == top else top
+        return found
 
     def _jobs(self, dearest: tuple[JobSpent, ...]) -> Iterator[Job]:
         ids = [one.job for one in dearest]

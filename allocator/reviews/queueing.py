@@ -1,7 +1,7 @@
 """How long a budget's jobs waited in an interval, and how often they were preempted."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -32,11 +32,16 @@ class _Seen:
     preempted: int = 0
     waiting: int = 0
 
+    def add(self, other: "_Seen") -> None:
+        self.waits += other.waits
+        self.preempted += other.preempted
+        self.waiting += other.waiting
+
 
 def waits(
     *,
     budget_ids: Collection[int] | None,
-    row_of: Callable[[int], Row],
+    row_of: Mapping[int, Row],
     names: Names,
     start: datetime,
     end: datetime,
@@ -45,28 +50,30 @@ def waits(
     """Return a line for each named row, in the order given, and one of all. Three queries.
 
     A wait is from submission to first start, of jobs that first started in [start, end);
-    preempted are the runs that were in it. ``budget_ids`` None: of all budgets.
+    preempted are the runs that were in it. ``row_of``: in whose row a budget counts, if not in its
+    own. ``budget_ids`` None: of all budgets.
     """
     mine = Q() if budget_ids is None else Q(job__budget_id__in=budget_ids)
-    seen: dict[Row, _Seen] = defaultdict(_Seen)
+    of_budget: dict[int, _Seen] = defaultdict(_Seen)
     for budget, seconds in _first_starts(mine, start, end):
-        seen[row_of(budget)].waits.append(seconds)
+        of_budget[budget].waits.append(seconds)
     stopped = Run.objects.filter(
         mine, end_reason=Run.EndReason.PREEMPTED, ended_at__gte=start, ended_at__lt=end
     )
     by_budget = stopped.order_by().values_list("job__budget_id").annotate(number=Count("pk"))
     for budget, number in by_budget:
-        seen[row_of(budget)].preempted += number
+        of_budget[budget].preempted += number
     if counts_waiting:
         own = Q() if budget_ids is None else Q(budget_id__in=budget_ids)
         queued = Job.objects.filter(own, state=Job.State.QUEUED).order_by()
         for budget, number in queued.values_list("budget_id").annotate(number=Count("pk")):
-            seen[row_of(budget)].waiting += number
-    every = _Seen(
-        [one for mine in seen.values() for one in mine.waits],
-        sum(one.preempted for one in seen.values()),
-        sum(one.waiting for one in seen.values()),
-    )
+            of_budget[budget].waiting += number
+    seen: dict[Row, _Seen] = defaultdict(_Seen)
+    for budget, one in of_budget.items():
+        seen[row_of.get(budget, budget)].add(one)
+    every = _Seen()
+    for one in seen.values():
+        every.add(one)
     return tuple(_line(row, name, seen[row]) for row, name in names.items()), _line(0, "", every)
 
 
