@@ -12,11 +12,20 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from allocator import requests
-from budgets import notices
+from budgets import checkpoints, decisions, notices, periods
 from budgets import services as budgets
 from budgets import shares as reads
 from budgets.access import Action, holders, leads, named_to
-from budgets.models import Budget, ChangeSet, Notice, Period, Request
+from budgets.models import (
+    Budget,
+    ChangeSet,
+    Checkpoint,
+    Decision,
+    Notice,
+    Period,
+    Request,
+    Role,
+)
 from budgets.notices import name_of
 from budgets.refusals import credits
 from clusters.models import Pool
@@ -210,6 +219,67 @@ def _did(kind: ledger.Kind, amount_mgpus: int) -> str:
     return (
         f"added {what} to what is settled of" if up else f"gave back {what} of what is settled of"
     )
+
+
+PERIODS = {
+    "propose": periods.propose_period,
+    "approve": periods.approve_period,
+    "withdraw": ledger.withdraw_period,
+}
+
+
+def draft_period(*, by: User, now: datetime, **asked: Any) -> Period:
+    """Draft a period, and keep who did; arguments and refusals as `budgets.periods` has them."""
+    with transaction.atomic():
+        made = periods.draft_period(now=now, **asked)
+        decisions.on_period(period=made, before="", by=by, now=now)
+    return made
+
+
+def decide_period(*, period: Period, decision: str, by: User, now: datetime) -> Period:
+    """Propose, approve or withdraw a period, and keep who did; refusals as these have them."""
+    before = period.status
+    with transaction.atomic():
+        made = PERIODS[decision](period=period)
+        decisions.on_period(period=made, before=before, by=by, now=now)
+    return made
+
+
+def remove_checkpoint(*, checkpoint: Checkpoint, by: User, now: datetime) -> None:
+    """Take a checkpoint out of its period, and keep who did; refused as `checkpoints` has it."""
+    period, at = checkpoint.period, checkpoint.at
+    with transaction.atomic():
+        checkpoints.remove_checkpoint(checkpoint=checkpoint, now=now)
+        decisions.note(
+            kind=Decision.Kind.CHECKPOINT,
+            subject=period.name,
+            before=f"{at:%Y-%m-%d %H:%M} UTC",
+            period=period,
+            by=by,
+            now=now,
+        )
+
+
+def give_role(*, user: User, budget: Budget, kind: str, by: User, now: datetime) -> Role:
+    """Give a role in place of the one that a person had there, and keep who did."""
+    with transaction.atomic():
+        before = Role.objects.filter(user=user, budget=budget).first()
+        made = budgets.give_role(user=user, budget=budget, kind=kind)
+        decisions.on_role(
+            user=user, budget=budget, before=before.kind if before else "", by=by, now=now
+        )
+    return made
+
+
+def take_role(*, user: User, budget: Budget, by: User, now: datetime) -> bool:
+    """Take a person's role in a budget away, and keep who did; False if there was none."""
+    with transaction.atomic():
+        before = Role.objects.filter(user=user, budget=budget).first()
+        if before is None:
+            return False
+        budgets.take_role(user=user, budget=budget)
+        decisions.on_role(user=user, budget=budget, before=before.kind, by=by, now=now)
+    return True
 
 
 @contextmanager

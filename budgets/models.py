@@ -335,3 +335,49 @@ class Notice(models.Model):
 
     def __str__(self) -> str:
         return f"{self.key} to {self.user_id}"
+
+
+class Decision(models.Model):
+    """What somebody decided that leaves no row of its own; append-only, read by the audit log.
+
+    ``subject`` names what it is about, ``before`` and ``after`` in a few words. ``by`` is None for
+    what a command did.
+    """
+
+    class Kind(models.TextChoices):
+        ROLE = "role", "Role"
+        PERIOD = "period", "Period"
+        CHECKPOINT = "checkpoint", "Checkpoint"
+        POOL = "pool", "Pool"
+        RATE = "rate", "Rate"
+        NODE = "node", "Node"
+        PERSON = "person", "Person"
+
+    # Those that everybody sees who signs in.
+    OF_ALL = (Kind.PERIOD, Kind.CHECKPOINT, Kind.POOL, Kind.RATE, Kind.NODE)
+
+    at = models.DateTimeField()
+    by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+    kind = models.CharField(max_length=10, choices=Kind)
+    subject = models.CharField(max_length=150)
+    before = models.CharField(max_length=200, blank=True)
+    after = models.CharField(max_length=200, blank=True)
+    reason = models.TextField(blank=True)
+    budget = models.ForeignKey(
+        Budget, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+    period = models.ForeignKey(
+        Period, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    person = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+
+    class Meta:
+        ordering = ("at", "id")
+        indexes = (models.Index(fields=["at", "id"]),)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.subject} at {self.at}"

@@ -8,6 +8,7 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 
 from allocator import api as allocator
 from allocator import views as cluster_pages
+from allocator.views import audit as audit_pages
 from allocator.views import cycles as cycle_pages
 from allocator.views import reviews as review_pages
 from allocator.views import simulator as simulator_pages
@@ -117,6 +118,7 @@ api: list[URLPattern | URLResolver] = [
     path("reviews/comments/<int:pk>/withdraw/", allocator.WithdrawReviewComment.as_view()),
     path("reviews/files/<str:kind>/<int:pk>/<path:path>/", allocator.ReviewFile.as_view()),
     path("reviews/<int:pk>/<path:path>/", allocator.ReviewDetail.as_view()),
+    path("audit/", allocator.Audit.as_view()),
     path("simulations/", allocator.Simulations.as_view()),
     path("simulations/<int:pk>/", allocator.SimulationDetail.as_view()),
     path("simulations/<int:pk>/cancel/", allocator.CancelSimulation.as_view()),
@@ -208,6 +210,8 @@ pages: list[URLPattern | URLResolver] = [
         cycle_pages.cycle_file,
         name="cycle-file",
     ),
+    path("audit", audit_pages.audit, name="audit"),
+    path("audit.csv", audit_pages.audit_file, name="audit-file"),
     path("nodes", node_pages.nodes, name="nodes"),
     path("windows/new", node_pages.window_new, name="window-new"),
     path("windows/new/preview", node_pages.window_new_preview, name="window-preview"),

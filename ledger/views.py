@@ -25,6 +25,7 @@ from django.views.decorators.http import (
     require_safe,
 )
 
+from allocator import steering
 from allocator.pages import budget_chart, report
 from allocator.pages import planning as planning_page
 from allocator.pages.planning import PlanPage
@@ -203,7 +204,7 @@ def remove_checkpoint(request: HttpRequest, pk: int) -> HttpResponse:
     """Take a checkpoint out of its period."""
     found = planning_page.checkpoint_to_remove(request.user, pk=pk)
     try:
-        checkpoints.remove_checkpoint(checkpoint=found, now=now())
+        steering.remove_checkpoint(checkpoint=found, by=cast(User, request.user), now=now())
     except Refused as refused:
         messages.error(request, refused.sentence)
     else:

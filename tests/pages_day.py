@@ -21,7 +21,12 @@ from workloads.models import Job
 NOW = T0 + 2 * HOUR + timedelta(minutes=12, seconds=8)
 CLOCKS = (
     *("config.shell", "allocator.views", "workloads.views", "budgets.views"),
-    *("allocator.views.simulator", "allocator.views.cycles", "budgets.views.drafts"),
+    *(
+        "allocator.views.simulator",
+        "allocator.views.cycles",
+        "allocator.views.audit",
+        "budgets.views.drafts",
+    ),
 )
 
 

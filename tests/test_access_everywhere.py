@@ -304,6 +304,8 @@ PAGES = [
     ("get", "forecasts", EVERYONE),
     ("get", "plan", EVERYONE),
     ("get", "plan.json", EVERYONE),
+    ("get", "audit", EVERYONE),
+    ("get", "audit.csv", EVERYONE),
     ("get", "cycles", EVERYONE),
     ("get", "cycles/{cycle}", EVERYONE),
     ("post", "cycles/{cycle}/replay", EVERYONE),

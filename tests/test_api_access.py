@@ -277,6 +277,7 @@ TABLE: list[Any] = [
     ("post", "reviews/comments/{comment}/edit/", {"text": "so"}, COMMENTED),
     ("post", "reviews/comments/{comment}/withdraw/", None, COMMENTED),
     ("post", "reviews/hold/{q4}/orlo/science/petrel/", HELD, BELOW_SCIENCE),
+    ("get", "audit/", None, EVERYONE),
     ("get", "simulations/", None, EVERYONE),
     (
         "post",

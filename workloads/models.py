@@ -317,6 +317,10 @@ class Extension(models.Model):
         return self.again_at or self.asked_at
 
 
+# Kinds of events that somebody decided; what they mean stands in `allocator.audit`.
+DECIDED = ("cancelled", "cancel_requested", "extended", "urgency")
+
+
 class JobEvent(models.Model):
     """The job's story, one line an event; ``data`` holds the numbers that decided it."""
 
@@ -333,7 +337,13 @@ class JobEvent(models.Model):
 
     class Meta:
         ordering = ("at", "id")
-        indexes = (models.Index(fields=["job", "at"]),)
+        indexes = (
+            models.Index(fields=["job", "at"]),
+            # What people decided, among all that happened.
+            models.Index(
+                fields=["at", "id"], condition=Q(kind__in=DECIDED), name="workloads_event_decided"
+            ),
+        )
 
     def __str__(self) -> str:
         return f"{self.kind} of job {self.job_id} at {self.at}"

@@ -1,5 +1,6 @@
 """The API of the allocator: the plan, cycles, reviews and simulations."""
 
+from allocator.api.audit import Audit
 from allocator.api.cycles import CycleDetail, CyclePlan, Cycles, CycleSnapshot, Plan, ReplayCycle
 from allocator.api.reviews import (
     CommentReview,
@@ -13,6 +14,7 @@ from allocator.api.reviews import (
 from allocator.api.simulations import CancelSimulation, SimulationDetail, Simulations
 
 __all__ = [
+    "Audit",
     "CancelSimulation",
     "CommentReview",
     "CycleDetail",

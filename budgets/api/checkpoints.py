@@ -10,6 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from allocator import steering
 from budgets import checkpoints
 from budgets.access import (
     Action,
@@ -192,7 +193,7 @@ class RemoveCheckpoint(APIView):
         if checkpoint is None:
             raise Http404("There is no such checkpoint.")
         _require_administrator(request)
-        checkpoints.remove_checkpoint(checkpoint=checkpoint, now=clock.now())
+        steering.remove_checkpoint(checkpoint=checkpoint, by=person(request), now=clock.now())
         return Response(status=204)
 
 

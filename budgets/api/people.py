@@ -14,10 +14,11 @@ from rest_framework.response import Response
 from rest_framework.throttling import AnonRateThrottle
 from rest_framework.views import APIView
 
+from allocator import steering
 from budgets.access import get_budget_or_404, standing
 from budgets.api.common import person
 from budgets.models import Budget, Role
-from budgets.services import give_role, take_role
+from config import clock
 from config.fields import Strict, Text
 from config.parsers import BoundedJSONParser
 
@@ -105,7 +106,10 @@ class Roles(APIView):
             raise ValidationError(
                 {"username": [f"There is nobody called {user!r}: add them first."]}
             )
-        return Response(RoleOut(give_role(user=found, budget=budget, kind=kind)).data)
+        made = steering.give_role(
+            user=found, budget=budget, kind=kind, by=person(request), now=clock.now()
+        )
+        return Response(RoleOut(made).data)
 
 
 class RoleOf(APIView):
@@ -120,7 +124,7 @@ class RoleOf(APIView):
         if role is None:
             raise Http404(f"{username} has no role in {path} itself.")
         _require_giving(request, role.kind, budget)
-        take_role(user=role.user, budget=budget)
+        steering.take_role(user=role.user, budget=budget, by=person(request), now=clock.now())
         return Response(status=204)
 
 

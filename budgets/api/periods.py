@@ -12,6 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from allocator import steering
 from budgets import calendars, periods
 from budgets.access import may_administer
 from budgets.api.common import person
@@ -106,7 +107,7 @@ class Periods(ListAPIView[Period]):
         _require_administrator(request)
         asked = PeriodIn(data=request.data)
         asked.is_valid(raise_exception=True)
-        made = periods.draft_period(now=clock.now(), **asked.arguments())
+        made = steering.draft_period(by=person(request), now=clock.now(), **asked.arguments())
         return _answer(request, made.pk, status=201)
 
 
@@ -135,7 +136,7 @@ class ProposePeriod(APIView):
 
     @extend_schema(request=None, responses=WholePeriodOut)
     def post(self, request: Request, pk: int) -> Response:
-        periods.propose_period(period=_decided_by(request, pk))
+        _decide(request, pk, "propose")
         return _answer(request, pk)
 
 
@@ -144,7 +145,7 @@ class ApprovePeriod(APIView):
 
     @extend_schema(request=None, responses=WholePeriodOut)
     def post(self, request: Request, pk: int) -> Response:
-        periods.approve_period(period=_decided_by(request, pk))
+        _decide(request, pk, "approve")
         return _answer(request, pk)
 
 
@@ -154,7 +155,7 @@ class WithdrawPeriod(APIView):
     @extend_schema(request=None, responses=WholePeriodOut)
     def post(self, request: Request, pk: int) -> Response:
         try:
-            ledger.withdraw_period(period=_decided_by(request, pk))
+            _decide(request, pk, "withdraw")
         except ledger.LedgerError as error:
             raise ValidationError({"status": [str(error)]}) from error
         return _answer(request, pk)
@@ -198,3 +199,9 @@ def _by_pool(capacity: dict[str, int]) -> dict[Pool, int]:
                 {"capacity": [f"There is no pool {slug!r}: choose from {known}."]}
             )
     return {pools[slug]: seconds for slug, seconds in capacity.items()}
+
+
+def _decide(request: Request, pk: int, decision: str) -> None:
+    steering.decide_period(
+        period=_decided_by(request, pk), decision=decision, by=person(request), now=clock.now()
+    )

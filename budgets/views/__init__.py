@@ -28,7 +28,7 @@ from allocator.pages import requests as requests_page
 from allocator.pages import transfers as transfers_page
 from allocator.pages import tree as tree_page
 from allocator.pages.requests import Row
-from budgets import access, periods, services
+from budgets import access, services
 from budgets import notices as telling
 from budgets import requests as asking
 from budgets import shares as reads
@@ -313,7 +313,7 @@ def period_list(request: HttpRequest) -> HttpResponse:
     form = PeriodForm(request.POST or None, last=last, default_zone=zone)
     if request.method == "POST" and page.may_administer and form.is_valid():
         try:
-            made = periods.draft_period(now=now(), **form.arguments)
+            made = steering.draft_period(by=cast(User, request.user), now=now(), **form.arguments)
         except Refused as refused:
             form.refuse(refused)
         else:
@@ -331,13 +331,6 @@ def period(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "budgets/period.html", {"page": page, "nav_current": "periods"})
 
 
-DECIDE = {
-    "propose": periods.propose_period,
-    "approve": periods.approve_period,
-    "withdraw": ledger.withdraw_period,
-}
-
-
 @require_POST
 @login_required
 def period_decide(request: HttpRequest, pk: int, decision: str) -> HttpResponse:
@@ -346,7 +339,9 @@ def period_decide(request: HttpRequest, pk: int, decision: str) -> HttpResponse:
     if not access.may_administer(request.user):
         raise PermissionDenied
     try:
-        made = DECIDE[decision](period=found)
+        made = steering.decide_period(
+            period=found, decision=decision, by=cast(User, request.user), now=now()
+        )
     except (Refused, ledger.LedgerError) as refused:
         messages.error(request, getattr(refused, "sentence", str(refused)))
     else:

@@ -1,0 +1,1 @@
+"""Everything that somebody decided, read from the tables that hold it: there is no second log."""
