@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from django.db.models import Max, Q, QuerySet, Sum
+from django.db.models import Q, QuerySet, Sum
 
 from budgets.access import Action, Person, standing
 from budgets.models import Budget
@@ -15,7 +15,7 @@ from forecasting.core.quantiles import PER_MILLE
 from forecasting.demand_models import DemandScore
 from ledger.burn import burned
 from ledger.membership import Membership
-from workloads.models import Job
+from workloads.models import Job, Run
 
 DAYS = 28  # that are compared unless others are asked for
 RECENT = 200  # jobs of a project that a quote looks at, newest first
@@ -125,9 +125,10 @@ def asked_against_used(
 
 
 def of_project(*, budget: Budget, declared_s: int | None, now: datetime) -> Said | None:
-    """What a quote says of a project's declarations; None where too few tell. One query."""
+    """What a quote says of a project's declarations; None where too few tell. Three queries."""
     known = _jobs(budget, now - QUOTED, now).filter(expected_duration_s__isnull=False)
-    rows = _rows(known.order_by("-ended_at", "-pk")[:RECENT])
+    newest = list(known.order_by("-pk").values_list("pk", flat=True)[:RECENT])
+    rows = _rows(Job.objects.filter(pk__in=newest))
     found = inflation([_declared(row, row.expected_s) for row in rows])
     if found is None or found.suggests is None:
         return None
@@ -168,13 +169,16 @@ FIELDS = (
 
 
 def _rows(jobs: QuerySet[Job]) -> list[_Ended]:
-    """What each took: what earlier runs kept, and the last run. One query."""
+    """What each took: what earlier runs kept, and the last run. Two queries."""
+    ran = Run.objects.filter(job__in=jobs.order_by().values("pk"), started_at__isnull=False)
+    # In order, so that the last one of each job stays.
+    started = dict(ran.order_by("pk").values_list("job_id", "started_at"))
     found = []
-    for *known, started_at in jobs.values_list(*FIELDS, Max("runs__started_at")):
-        path, project, person, first, last, gpus, kept, ended_at, *asked = known
-        if started_at is None:
+    for pk, *known in jobs.values_list("pk", *FIELDS):
+        if pk not in started:
             continue
-        used_s = kept + max(0, int((ended_at - started_at).total_seconds()))
+        path, project, person, first, last, gpus, kept, ended_at, *asked = known
+        used_s = kept + max(0, int((ended_at - started[pk]).total_seconds()))
         found.append(_Ended(path, project, person, f"{first} {last}".strip(), gpus, used_s, *asked))
     return found
 
