@@ -12,8 +12,9 @@ from django.utils.translation import gettext as _
 
 from allocator import delivery
 from allocator.models import Cycle
-from allocator.pages import burning, overview_trends, queue
+from allocator.pages import burning, first_steps, overview_trends, queue
 from allocator.pages.burning import Burn
+from allocator.pages.first_steps import Step
 from allocator.pages.names import Names
 from allocator.pages.overview_alarms import Notice, notices
 from allocator.pages.overview_gpus import Census, census
@@ -98,6 +99,7 @@ class Overview:
     cycle: Cycle | None
     tick: Cycle | None
     closed: ClosedTimestep | None
+    first_steps: list[Step] | None  # None: nothing is left to set up
 
     @property
     def is_empty(self) -> bool:
@@ -204,6 +206,9 @@ def page(user: Person, *, now: datetime, query: Mapping[str, Any]) -> Overview:
         cycle=newest(),
         tick=Cycle.objects.filter(kind=Cycle.Kind.TICK).order_by("-pk").first(),
         closed=ClosedTimestep.objects.order_by("-start").first(),
+        first_steps=first_steps.steps(
+            user, names, has_nodes=bool(counted.inventory or pool), period=period
+        ),
     )
 
 
