@@ -5,10 +5,11 @@ grouped by the reader's language, with a true minus sign.
 """
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import date, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 
-from django.utils.formats import number_format
+from django.utils.formats import date_format, get_format, number_format
+from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
 MGPUS_PER_CREDIT = 3_600_000  # one GPU-hour at rate 1, in milli-GPU-seconds
@@ -88,8 +89,32 @@ def signed_percent(thousandths: int | None, places: int = 1) -> str:
 
 
 def plain_percent(thousandths: int) -> str:
-    """Thousandths of a percent as an input field holds them: 33.333, in every language."""
+    """Thousandths of a percent as pictures and scripts hold them: 33.333, in every language."""
     return f"{thousandths // 1000}.{thousandths % 1000:03d}"
+
+
+def typed(plain: str) -> str:
+    """A plain number as its reader types it, without groups: 33.333 is 33,333 in Portuguese."""
+    return plain.replace(".", str(get_format("DECIMAL_SEPARATOR")))
+
+
+# Django's format letters where a language puts the same parts otherwise.
+LETTERS = {
+    "pt-br": {
+        "l j F": r"l, j \d\e F",
+        "j F": r"j \d\e F",
+        "j F Y": r"j \d\e F \d\e Y",
+        "F Y": r"F \d\e Y",
+    }
+}
+SMALL = {"pt-br"}  # writes the names of days and months small
+
+
+def dated(when: date, letters: str) -> str:
+    """A date or a local instant by Django's format letters, as the reader's language has it."""
+    language = get_language() or ""
+    text = date_format(when, LETTERS.get(language, {}).get(letters, letters), use_l10n=False)
+    return text.lower() if language in SMALL else text
 
 
 def job_number(pk: int) -> str:

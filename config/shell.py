@@ -24,6 +24,7 @@ from budgets import periods
 from budgets.hues import Hue
 from budgets.models import Budget, Period
 from clusters.templatetags.allotment import hue
+from clusters.writing import dated
 from config.clock import now
 
 # Pages whose figures are asked for again while they are open.
@@ -112,4 +113,4 @@ def _title(closed: Any) -> str:
     if closed is None:
         return _("No timestep has been closed yet")
     local = timezone.localtime(closed)
-    return _("Charged up to %(at)s") % {"at": f"{local:%H:%M, %d %b}"}
+    return _("Charged up to %(at)s") % {"at": dated(local, "H:i, d M")}

@@ -4,6 +4,7 @@ from django.contrib import admin
 from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, URLResolver, include, path, re_path
 from django.views.generic import RedirectView
+from django.views.i18n import set_language
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from allocator import api as allocator
@@ -130,6 +131,7 @@ api: list[URLPattern | URLResolver] = [
 pages: list[URLPattern | URLResolver] = [
     path("sign-in", own_pages.SignIn.as_view(), name="sign-in"),
     path("sign-out", LogoutView.as_view(), name="sign-out"),
+    path("language", set_language, name="language"),
     path("search", own_pages.search, name="search"),
     path("budgets", budget_pages.tree, name="budgets"),
     path("budgets/<path:path>/shares", budget_pages.shares, name="shares"),

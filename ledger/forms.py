@@ -11,6 +11,8 @@ from django.utils.translation import gettext_lazy
 from budgets.checkpoints import MOST_SPARED_DAYS, REASON_MAX
 from budgets.models import BudgetPlan, Checkpoint
 from budgets.plans import NOTE_MAX
+from clusters.numerals import plain
+from clusters.writing import plain_percent, typed
 from config.fields import YEARS, wrong_year
 from ledger.planning import Planned
 
@@ -29,6 +31,9 @@ class Percent(forms.DecimalField):
             validator.message = wrong  # type: ignore[attr-defined]
         self.error_messages["invalid"] = wrong
 
+    def to_python(self, value: Any) -> Any:
+        return super().to_python(plain(value) if isinstance(value, str) else value)
+
     def clean(self, value: Any) -> Any:
         if isinstance(value, int):  # of a field that may not be changed
             return value
@@ -36,7 +41,7 @@ class Percent(forms.DecimalField):
         return None if percent is None else int(percent * 1000)
 
     def prepare_value(self, value: Any) -> Any:
-        return f"{value // 1000}.{value % 1000:03d}" if isinstance(value, int) else value
+        return typed(plain_percent(value)) if isinstance(value, int) else value
 
 
 class PlanForm(forms.Form):

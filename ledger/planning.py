@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 from budgets import periods, plans
 from budgets.core.plans import parts_of, planned_to_date
 from budgets.models import Budget, BudgetPlan, Period
+from clusters.writing import dated
 from ledger.burn import pace
 from ledger.instants import from_seconds, to_seconds
 from ledger.standing import figures
@@ -123,4 +124,4 @@ def planned(*, budget: Budget, period: Period, by: str | None = None, now: datet
 
 def _label(start: int, period: Period, by: str) -> str:
     first = from_seconds(start).astimezone(ZoneInfo(period.time_zone))
-    return f"{first:%B %Y}" if by == BudgetPlan.By.MONTH else f"{first:%-d %B %Y}"
+    return dated(first, "F Y" if by == BudgetPlan.By.MONTH else "j F Y")

@@ -242,6 +242,7 @@ MANAGED = ABOVE_ALL | {"manager": 200}  # what the manager of science asked for
 PAGES = [
     # method, address, expected answer of each; done and sent on, or asked again, counts as 200
     ("get", "search?q=petrel", EVERYONE),
+    ("post", "language", EVERYONE),
     ("get", "budgets", EVERYONE),
     ("get", "budgets/orlo/science", SCIENCE),
     ("get", "budgets/orlo/science/petrel", PETREL),

@@ -17,6 +17,7 @@ from rest_framework import serializers
 
 from budgets.models import Budget
 from clusters.models import Pool
+from clusters.numerals import plain
 from config.fields import Json
 from forecasting import works
 from forecasting.core.hardware import PRECISIONS
@@ -302,11 +303,18 @@ BATCH_ONLY = {
 REALTIME_ONLY = {"profile", "step_minutes", "time_zone", "swap_cap"}
 
 
+class Number(forms.DecimalField):
+    """A number as people of any language type it."""
+
+    def to_python(self, value: Any) -> Any:
+        return super().to_python(plain(value) if isinstance(value, str) else value)
+
+
 class CalibrationForm(forms.Form):
     """How a service is to follow its traffic."""
 
     calibrated = forms.BooleanField(required=False)
-    rate_per_gpu = forms.DecimalField(label=gettext_lazy("One GPU does, a second"), required=False)
+    rate_per_gpu = Number(label=gettext_lazy("One GPU does, a second"), required=False)
     least_gpus = forms.IntegerField(label=gettext_lazy("No fewer GPUs than"), min_value=0)
     most_gpus = forms.IntegerField(label=gettext_lazy("No more GPUs than"), min_value=1)
 

@@ -14,6 +14,7 @@ from budgets import hues, periods, plans
 from budgets.access import Person, get_budget_or_404
 from budgets.models import Budget, ChangeSet, Period
 from clusters.reading import reading
+from clusters.writing import dated
 from ledger import curves
 from ledger.curves import Step
 from ledger.membership import Membership
@@ -87,7 +88,7 @@ def _range(forecast: Fan, zone: ZoneInfo) -> list[str]:
 
 
 def _day(at: datetime, zone: ZoneInfo) -> str:
-    return f"{at.astimezone(zone):%d %b}".lstrip("0")
+    return dated(at.astimezone(zone), "j M")
 
 
 def _marks(budget: Budget, period: Period, now: datetime) -> list[dict[str, Any]]:

@@ -9,13 +9,13 @@ from typing import Any
 from django.conf import settings
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
 from allocator.pages import queue
 from allocator.pages.plan import Picture
 from allocator.pages.plan_grid import Piece
 from allocator.pages.plan_risks import Down, Shortfall
+from clusters.writing import dated
 from ledger.models import Entry
 from workloads.models import Job, Run
 
@@ -130,7 +130,7 @@ def _range(now: datetime, low: datetime, likely: datetime, high: datetime) -> st
 
 def _near(at: datetime, now: datetime) -> str:
     local, today = timezone.localtime(at), timezone.localtime(now)
-    return date_format(local, "H:i" if local.date() == today.date() else "D H:i", use_l10n=False)
+    return dated(local, "H:i" if local.date() == today.date() else "D H:i")
 
 
 def _parked(seen: Picture) -> Spans:

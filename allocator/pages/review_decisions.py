@@ -5,12 +5,11 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from django.urls import reverse
-from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
 from allocator.pages.review_tables import Column, Table, num, text
 from allocator.reviews.pack import Asked, Change, Moved, Pack
-from clusters.writing import credits, duration, number, percent, signed_credits
+from clusters.writing import credits, dated, duration, number, percent, signed_credits
 
 STATUS_WORDS: dict[str, Callable[[], str]] = {
     "open": lambda: _("open"),
@@ -41,7 +40,7 @@ class _Decided:
         self.zone = ZoneInfo(pack.about.time_zone)
 
     def _day(self, at: datetime) -> str:
-        return date_format(at.astimezone(self.zone), "j M", use_l10n=False)
+        return dated(at.astimezone(self.zone), "j M")
 
     def tables(self) -> Iterator[Table]:
         yield self._asked()

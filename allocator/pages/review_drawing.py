@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
 from allocator.reviews.pack import Pack, Points, Weekly
-from clusters.writing import credits, percent, written
+from clusters.writing import credits, dated, percent, written
 
 AIM = 95_000  # of delivered, thousandths of a percent
 CREDIT = 3_600_000
@@ -282,7 +281,7 @@ def _short(number: int) -> str:
 
 
 def _day(at: datetime, zone: ZoneInfo) -> str:
-    return date_format(at.astimezone(zone), "j M", use_l10n=False)
+    return dated(at.astimezone(zone), "j M")
 
 
 def _anchor(x: float) -> str:

@@ -3,7 +3,6 @@
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
 from allocator.pages.review_paper import LEFT, POINT, RIGHT, WIDTH, Paper
@@ -11,6 +10,7 @@ from allocator.pages.review_sheets import Sheets
 from allocator.pages.review_tables import Cell, Column, Table
 from allocator.reviews.keeping import Kept
 from allocator.reviews.pack import Pack
+from clusters.writing import dated
 
 GAP = 6.0  # mm between what stands side by side
 PAD = 1.2
@@ -56,7 +56,7 @@ class _Pdf:
         self.paper.set_creation_date(now)
 
     def _moment(self, at: datetime) -> str:
-        return date_format(at.astimezone(self.zone), "j M Y H:i", use_l10n=False)
+        return dated(at.astimezone(self.zone), "j M Y H:i")
 
     def made(self) -> bytes:
         self._first()
@@ -105,7 +105,7 @@ class _Pdf:
         paper.type(8.5, colour="ink-3")
         said = self.sheets.subtitle
         if self.kept is not None:
-            day = date_format(self.kept.row.held_on, "j F Y", use_l10n=False)
+            day = dated(self.kept.row.held_on, "j F Y")
             said = f"{said} {_('Review held on %(day)s.') % {'day': day}}"
         paper.paragraph(said, leading=4.2)
         paper.y0 += 1.5

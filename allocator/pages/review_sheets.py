@@ -6,7 +6,6 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from django.urls import reverse
-from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -17,6 +16,7 @@ from allocator.pages.review_words import delivered, parked_part
 from allocator.reviews.pack import Pack, Row, Waits, Weekly
 from clusters.writing import (
     credits,
+    dated,
     duration,
     gpu_hours,
     number,
@@ -83,7 +83,7 @@ class _Sheets:
         )
 
     def _day(self, at: datetime, style: str = "j M") -> str:
-        return date_format(at.astimezone(self.zone), style, use_l10n=False)
+        return dated(at.astimezone(self.zone), style)
 
     def _moment(self, at: datetime) -> str:
         return self._day(at, "j M, H:i")

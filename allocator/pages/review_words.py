@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -14,6 +13,7 @@ from allocator.reviews.pack import Pack, Row
 from clusters import writing
 from clusters.writing import (
     credits,
+    dated,
     days,
     gpu_hours,
     percent,
@@ -159,7 +159,7 @@ def _outs(pack: Pack) -> Iterator[str]:
         return
     at, label = ends[0]
     zone = ZoneInfo(pack.about.time_zone)
-    words = {"name": label, "day": date_format(at.astimezone(zone), "j F", use_l10n=False)}
+    words = {"name": label, "day": dated(at.astimezone(zone), "j F")}
     yield _("%(name)s runs out about %(day)s at its present rate.") % words
 
 

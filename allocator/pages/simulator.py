@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from django.core.exceptions import PermissionDenied
 from django.http import Http404
 from django.utils import timezone
-from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
 from allocator.models import Simulation
@@ -16,6 +15,7 @@ from allocator.simulating.history import Past
 from budgets import period_plans
 from budgets.access import Action, Person, Standing, simulated_q, simulates, standing, visible_q
 from budgets.models import Budget, ChangeSet, Period
+from clusters.writing import dated
 
 LISTED = 50
 MOST_DRAFTS = 30
@@ -140,7 +140,7 @@ def title(row: Simulation) -> str:
 
 
 def _day(at: datetime) -> str:
-    return date_format(timezone.localtime(at), "j M", use_l10n=False)
+    return dated(timezone.localtime(at), "j M")
 
 
 def window(user: Person, *, days: int, of: int | None, now: datetime) -> tuple[datetime, datetime]:

@@ -3,10 +3,10 @@
 from datetime import datetime
 
 from django.utils import timezone
-from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
 from allocator.pages.submit import Quote
+from clusters.writing import dated
 
 
 def start(quote: Quote) -> str:
@@ -36,4 +36,4 @@ def start(quote: Quote) -> str:
 
 def _at(at: datetime) -> str:
     local = timezone.localtime(at)
-    return f"{date_format(local, 'D j M H:i', use_l10n=False)} {local:%Z}"
+    return f"{dated(local, 'D j M H:i')} {local:%Z}"

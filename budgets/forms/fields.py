@@ -7,6 +7,8 @@ from django.utils.translation import gettext as _
 
 from budgets.models import WHOLE, Request
 from budgets.refusals import CREDIT
+from clusters.numerals import plain
+from clusters.writing import plain_percent, typed
 
 INSTANT = "%Y-%m-%dT%H:%M"  # what browsers send of a datetime-local field
 HOUR = 3600
@@ -16,7 +18,7 @@ class Percent(forms.CharField):
     """A percent with at most three decimals; its value is in thousandths."""
 
     def to_python(self, value: Any) -> Any:
-        text = str(value or "").strip().removesuffix("%").strip().replace(",", ".")
+        text = plain(str(value or "").strip().removesuffix("%"))
         if not text:
             return None
         whole, _dot, part = text.partition(".")
@@ -30,7 +32,7 @@ class Percent(forms.CharField):
 
     def prepare_value(self, value: Any) -> Any:
         if isinstance(value, int):
-            return f"{value // 1000}.{value % 1000:03d}"
+            return typed(plain_percent(value))
         return value
 
 
@@ -42,8 +44,7 @@ class Amount(forms.CharField):
     """An amount whose unit another field says: its value is the text, tidied."""
 
     def to_python(self, value: Any) -> str:
-        text = str(value or "").strip().removesuffix("%").replace(" ", "").replace(",", ".")
-        return text.strip()
+        return plain(str(value or "").strip().removesuffix("%"))
 
 
 def amount_of(text: str, unit: str) -> int:
@@ -73,4 +74,4 @@ def amount_text(amount: int, unit: str) -> str:
     if unit == Request.Unit.PERCENT:
         return str(Percent().prepare_value(amount))
     hundredths = amount * 100 // CREDIT
-    return f"{hundredths // 100}.{hundredths % 100:02d}"
+    return typed(f"{hundredths // 100}.{hundredths % 100:02d}")

@@ -44,6 +44,7 @@ from budgets.forms import (
 from budgets.forms.periods import PeriodForm
 from budgets.models import ChangeSet
 from budgets.services import Refused, StaleBase
+from clusters.writing import dated
 from config.clock import now
 from ledger import services as ledger
 
@@ -364,7 +365,7 @@ def period_statement(request: HttpRequest, pk: int) -> HttpResponse:
 
 def _said(made: ChangeSet) -> str:
     at = timezone.localtime(made.effective_at)
-    words = {"number": made.pk, "parent": made.parent.name, "at": f"{at:%d %b %H:%M}"}
+    words = {"number": made.pk, "parent": made.parent.name, "at": dated(at, "d M H:i")}
     if made.status == ChangeSet.Status.PROPOSED:
         return _("Change set #%(number)s is proposed to the manager of %(parent)s.") % words
     if made.status == ChangeSet.Status.DECLINED:

@@ -4,12 +4,11 @@ Integers come in (milli-GPU-seconds, GPU-seconds, thousandths of a percent, seco
 grouped by the reader's language, with a true minus sign, in the reader's time zone.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 from django import template
 from django.http import HttpRequest
 from django.utils import timezone
-from django.utils.formats import date_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
@@ -17,6 +16,7 @@ from django.utils.translation import gettext as _
 from clusters.palette import HUES
 from clusters.writing import NO_VALUE as NO_VALUE
 from clusters.writing import credits as credits
+from clusters.writing import dated as written_date
 from clusters.writing import days as days
 from clusters.writing import duration as duration
 from clusters.writing import gpu_hours as gpu_hours
@@ -79,7 +79,16 @@ def instant(at: datetime | None, style: str = "full") -> str:
     """An instant in the reader's zone: Wed 25 Nov 18:02; other styles are the keys of STYLES."""
     if at is None:
         return NO_VALUE
-    return date_format(timezone.localtime(at), STYLES[style], use_l10n=False)
+    return written_date(timezone.localtime(at), STYLES[style])
+
+
+@register.filter
+def dated(when: date | None, letters: str) -> str:
+    """A date, or an instant in the reader's zone, by Django's format letters: ``"j F Y"``."""
+    if when is None:
+        return NO_VALUE
+    local = timezone.localtime(when) if isinstance(when, datetime) else when
+    return written_date(local, letters)
 
 
 @register.simple_tag

@@ -17,6 +17,7 @@ from django.utils.translation import gettext_lazy
 
 from clusters.templatetags.allotment import hue as hue_class
 from clusters.templatetags.allotment import percent, sort_url, sorted_as, written
+from clusters.writing import typed
 
 register = template.Library()
 
@@ -321,7 +322,7 @@ def split(rows: Iterable[Mapping[str, Any]], label: str) -> dict[str, Any]:
                 "width": _width(row["share"], whole),
                 "end": _width(at, whole),
                 "percent": f"{row['share'] / 1000:.3f}",
-                "text": f"{row['name']} {row['share'] / 1000:g}",
+                "text": f"{row['name']} " + typed(f"{row['share'] / 1000:g}"),
             }
         )
     return {
