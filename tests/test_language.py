@@ -145,9 +145,11 @@ PAGES = (
     *("/periods/{period}/checkpoints", "/simulator", "/reviews", "/reviews/{period}/{program}"),
     *("/cycles", "/cycles/{cycle}", "/forecasts", "/nodes", "/notices", "/search?q=o", "/nothing"),
 )
-FILES = ("/plan.json", "/budgets/{program}/burn.json", "/budgets/{program}/burn.csv",
-         "/jobs/{storm}/charges.csv",
-         "/simulator/history.csv", "/reviews/{period}/{program}.csv", "/cycles/{cycle}/plan.json")  # fmt: skip
+FILES = (
+    *("/plan.json", "/budgets/{program}/burn.json", "/budgets/{program}/burn.csv"),
+    *("/jobs/{storm}/charges.csv", "/simulator/history.csv", "/cycles/{cycle}/plan.json"),
+    "/reviews/{period}/{program}.csv",
+)
 NUMERIC = {
     *("x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "rx", "ry", "width", "height", "dx"),
     *("dy", "stroke-width", "min", "max", "step", "rows", "cols", "size", "colspan", "rowspan"),
