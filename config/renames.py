@@ -4,6 +4,7 @@ Only what is read is sent on, and never for good: another budget may have the ad
 What is written to an old address is answered with 404; the API's sentence names the new one.
 """
 
+import re
 from collections.abc import Callable
 from typing import Protocol
 
@@ -12,6 +13,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from budgets.access import CalledOtherwise
 
 SAFE = ("GET", "HEAD")
+# What stands before a budget's path in an address, on pages and in the API.
+BEFORE = re.compile(r"/(api/v1/)?(budgets|reviews/(files/[a-z]+/)?[0-9]+)/")
 
 
 class Asked(Protocol):
@@ -37,5 +40,8 @@ class FollowRenames:
 
 def there(request: Asked, error: CalledOtherwise) -> HttpResponse:
     """Answer with the same address under the budget's present path, its query included."""
-    old, new = (f"/budgets/{path}" for path in (error.old, error.path))
-    return HttpResponseRedirect(request.get_full_path().replace(old, new, 1))
+    address = request.get_full_path()
+    found = BEFORE.match(address)
+    before = found.group() if found else ""
+    rest = address[len(before) :].replace(error.old, error.path, 1)
+    return HttpResponseRedirect(before + rest)

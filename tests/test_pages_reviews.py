@@ -173,6 +173,23 @@ def test_the_first_sentence_says_who_is_off_plan(world):
     assert review_words.summary(replace(pack, total=none))[0].endswith("was granted none.")
 
 
+def test_addresses_of_a_budget_that_was_renamed_lead_to_it(cast, world, api_of):
+    tree, period = world
+    budgets.rename_budget(
+        budget=tree["orlo/science/petrel"], slug="kea", name="Kea", author=cast["manager"], now=NOW
+    )
+    client, pk = client_of(cast["manager"]), period.pk
+    for address in (
+        f"/reviews/{pk}/orlo/science/{{}}?version=live",
+        f"/reviews/{pk}/orlo/science/{{}}.csv",
+        f"/api/v1/reviews/{pk}/orlo/science/{{}}/",
+        f"/api/v1/reviews/files/csv/{pk}/orlo/science/{{}}/",
+    ):
+        answer = client.get(address.format("petrel"))
+        assert (answer.status_code, answer["Location"]) == (302, address.format("kea"))
+        assert client.get(answer["Location"]).status_code == 200
+
+
 def test_keys_come_in_the_order_of_every_page(world):
     names = [key.name for key in review_words.keys(pack_of(world))]
     assert names == ["Settled", "Pace", "Delivered of owed", "Runway", "Spendable"]
@@ -222,6 +239,10 @@ def test_what_was_asked_and_changed_is_told(cast, world):
     assert "more sweeps" in page
     assert "1 request waits for a decision." in page
     assert "petrel leads" in page
+    own = text_of(client_of(cast["viewer"]).get(f"/reviews/{period.pk}/orlo/science/petrel"))
+    assert "petrel leads" in own
+    assert "Petrel 50 → 60" in own
+    assert "Auk" not in own
 
 
 def test_simulations_are_shown_to_who_may_see_them(cast, world):

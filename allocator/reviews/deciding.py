@@ -69,9 +69,10 @@ def _asked(one: Request, least: Standing) -> Asked:
 def changed(
     *, budget: Budget, ids: Collection[int], start: datetime, end: datetime
 ) -> tuple[tuple[Change, ...], int]:
-    """Return the change sets of what is below that took effect in the interval or are proposed.
+    """Return the changes of the budget's own share, and of shares below it, in the interval.
 
-    The newest first, and how many more there are; what held from the period's start is its plan.
+    Those that took effect in it or are proposed, the newest first, and how many more there are;
+    what held from the period's start is its plan.
     """
     inside = Q(effective_at__gt=start, effective_at__lt=end, status=ChangeSet.Status.APPROVED)
     proposed = Q(status=ChangeSet.Status.PROPOSED, created_at__lt=end, effective_at__gte=start)
@@ -79,7 +80,19 @@ def changed(
     newest = sets.select_related("parent", "author", "decided_by").order_by("-effective_at", "-pk")
     rows = list(newest.prefetch_related("shares__budget", "shares__pool")[:MOST_CHANGES])
     more = sets.count() - len(rows) if len(rows) == MOST_CHANGES else 0
-    return tuple(_change(one) for one in changes.of_sets(rows)), more
+    own = [one for one in changes.of_child(budget, limit=MARKS) if _is_inside(one, start, end)]
+    found = [*changes.of_sets(rows), *own]
+    found.sort(key=lambda one: (one.change_set.effective_at, one.change_set.pk), reverse=True)
+    more += max(0, len(found) - MOST_CHANGES)
+    return tuple(_change(one) for one in found[:MOST_CHANGES]), more
+
+
+def _is_inside(one: changes.Change, start: datetime, end: datetime) -> bool:
+    """Say whether a change took effect in the interval, or is proposed."""
+    row = one.change_set
+    if row.status == ChangeSet.Status.PROPOSED:
+        return row.created_at < end and row.effective_at >= start
+    return row.status == ChangeSet.Status.APPROVED and start < row.effective_at < end
 
 
 def _change(one: changes.Change) -> Change:
