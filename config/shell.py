@@ -34,7 +34,7 @@ LIVE = frozenset(
         "simulation",
     )
 )
-WITHOUT_PAGES = ("/api/", "/healthz", "/static/")
+WITHOUT_PAGES = ("/api/", "/favicon.ico", "/healthz", "/static/")
 
 
 def zone(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[..., HttpResponse]:

@@ -252,6 +252,7 @@ pages: list[URLPattern | URLResolver] = [
 
 operations: list[URLPattern | URLResolver] = [
     path("healthz", healthz, name="healthz"),
+    path("favicon.ico", own_pages.icon, name="icon"),
     path("admin/", admin.site.urls),
 ]
 

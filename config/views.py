@@ -6,6 +6,7 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.views import LoginView
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.templatetags.static import static
 
 from allocator.demo import people
 from allocator.pages import search as pages
@@ -34,3 +35,8 @@ def search(request: HttpRequest) -> HttpResponse:
     if found.job:
         return redirect("job", pk=found.job.pk)
     return render(request, "search.html", {"found": found, "q": found.words})
+
+
+def icon(request: HttpRequest) -> HttpResponse:
+    """Where browsers look for an icon that a page doesn't name, as the admin's and the API's."""
+    return redirect(static("icon.svg"))

@@ -338,7 +338,7 @@ PAGES = [
     ("post", "budgets/orlo/science/shares/simulate", SCIENCE),
     ("get", "admin/", STAFF),
 ]
-OPEN = {"sign-in", "sign-out", "healthz"}  # for who is signed out too
+OPEN = {"sign-in", "sign-out", "healthz", "favicon.ico"}  # for who is signed out too
 
 
 @pytest.fixture

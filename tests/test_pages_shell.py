@@ -155,3 +155,9 @@ def test_before_there_is_an_organisation_the_page_says_what_comes_first(db):
     user = make.make_user(is_superuser=True)
     assert not Budget.objects.exists()
     assert "There is no organisation yet" in text_of(client_of(user).get("/budgets"))
+
+
+@pytest.mark.django_db
+def test_browsers_find_an_icon_where_they_look_for_one(client):
+    answer = client.get("/favicon.ico")
+    assert (answer.status_code, answer["Location"]) == (302, "/static/icon.svg")

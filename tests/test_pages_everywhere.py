@@ -1,0 +1,148 @@
+"""Every page in a real browser: light and dark, on a phone and on a projector.
+
+Nothing is written to the console as an error, no request fails, nothing scrolls sideways, and
+axe-core (vendored, WCAG 2.2 A and AA) finds nothing serious.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from allocator import maintenance
+from allocator.models import Alarm, Cycle
+from allocator.reviews import commenting
+from allocator.simulating import asking, running
+from budgets import services
+from budgets.models import Notice
+from tests import factories as make
+from tests.factories import HOUR, T0
+from tests.pages_day import NOW, play, stand_at
+from tests.pages_world import client_of
+from tests.test_access_everywhere import PAGES
+from tests.undoing import undone
+
+pytestmark = [pytest.mark.browser, pytest.mark.once, pytest.mark.slow]
+AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
+SIZES = {"phone": (360, 800), "projector": (1920, 1080)}
+THEMES = ("light", "dark")
+# What a job, a budget and a change set look like in other states than the table's.
+MORE = (
+    *("jobs?state=ended", "jobs/{waiting}", "jobs/{preempted}", "jobs/{service}"),
+    *("plan?view=table", "budgets/orlo", "budgets/orlo/science/shares?set={change_set}"),
+    *("simulator/{played}", "simulator/{played}/runs"),
+)
+SERIOUS = """async () => {
+  const only = {type: 'tag', values: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']};
+  const found = (await axe.run(document, {runOnly: only, resultTypes: ['violations']})).violations;
+  return found.filter(v => ['serious', 'critical'].includes(v.impact))
+    .map(v => v.id + ': ' + v.nodes.slice(0, 3).map(n => n.target.join(' ')).join(' | '));
+}"""
+BEYOND = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+@pytest.fixture
+def numbers(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A day that was played, and one of everything that a page can be about."""
+    stand_at(monkeypatch, NOW)
+    day = play()
+    place, tree = day.place, day.place.tree
+    user = make.make_user("ines", is_staff=True, is_superuser=True)
+    make.make_role(user, tree["orlo"], "manager")
+    petrel = place.petrel
+    period = place.period
+    checkpoint = make.make_checkpoint(period, NOW + 20 * HOUR * 24, [(20, 80)])
+    exemption = checkpoint.exemptions.create(
+        budget=petrel, reason="why", asked_by=make.someone(), asked_at=T0
+    )
+    request = make.make_request(petrel, unit="credits", asked=1, asked_by=place.user)
+    make.tell(user, petrel, now=NOW)
+    span = {"starts_at": NOW + HOUR, "ends_at": NOW + 6 * HOUR, "reason": "firmware"}
+    window = maintenance.set_window(nodes=place.nodes[:1], by=user, now=NOW, **span)
+    said = commenting.add(budget=petrel, period=period, author=user, text="why", now=NOW)
+    draft = services.draft_change_set(
+        parent=tree["orlo/science"],
+        shares={petrel: 30_000, place.auk: 20_000},
+        reason="why",
+        author=user,
+        base_version=1,
+        effective_at=NOW + 24 * HOUR,
+        now=NOW,
+    )
+    proposal = services.propose(change_set=draft, now=NOW)
+    Alarm.objects.create(kind="unreachable:mainland", raised_at=NOW, text="timed out")
+    service = place.serve(place.tern, NOW)
+    trace = {"window": (T0, NOW), "by": user, "now": NOW}
+    asking.ask(**trace, policies=["fairshare", "fifo"])
+    played = running.run_next(clock=lambda: NOW)
+    assert played is not None
+    return {
+        "user": user,
+        "cycle": Cycle.objects.latest("pk").pk,
+        "job": day.jobs["fold"].pk,
+        "waiting": day.jobs["stars"].pk,
+        "preempted": day.jobs["storm"].pk,
+        "service": service.pk,
+        "window": window.pk,
+        "comment": said.pk,
+        "change_set": proposal.pk,
+        "period": period.pk,
+        "checkpoint": checkpoint.pk,
+        "exemption": exemption.pk,
+        "request": request.pk,
+        "notice": Notice.objects.filter(user=user).latest("pk").pk,
+        "simulation": asking.ask(**trace).pk,
+        "played": played.pk,
+    }
+
+
+def addresses(numbers: dict[str, Any]) -> list[str]:
+    """Where a whole page is shown; files, fragments and what leads elsewhere are left out."""
+    client: Client = client_of(numbers["user"])
+    table = (address for method, address, _ in PAGES if method == "get")
+    found = []
+    for address in dict.fromkeys((*table, *MORE)):
+        path = "/" + address.format(**numbers)
+        with undone():
+            answer = client.get(path)
+        html = answer.get("Content-Type", "").startswith("text/html")
+        if html and answer.status_code == 200 and b"<html" in answer.content:
+            found.append(path)
+    return found
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_no_page_has_a_fault(browser_page: Any, numbers: dict[str, Any], size: str) -> None:
+    page = browser_page(numbers["user"], "/")
+    width, height = SIZES[size]
+    page.set_viewport_size({"width": width, "height": height})
+    failed: list[str] = []
+    page.on("requestfailed", lambda asked: failed.append(f"{asked.url}: {asked.failure}"))
+    page.on(
+        "response",
+        lambda told: failed.append(f"{told.url}: {told.status}") if told.status >= 400 else None,
+    )
+    base = page.url.rstrip("/")
+    wrong: dict[str, list[str]] = {}
+    pages = addresses(numbers)
+    assert len(pages) > 40
+    for path in pages:
+        faults = _faults(page, base + path)
+        if faults:
+            wrong[path] = faults
+    assert not wrong, f"{wrong}, and of the network: {failed}"
+    assert not failed
+
+
+def _faults(page: Any, url: str) -> list[str]:
+    page.goto(url)
+    page.wait_for_load_state("networkidle")
+    beyond = page.evaluate(BEYOND)
+    faults = [f"scrolls sideways by {beyond} px"] if beyond > 0 else []
+    page.evaluate(AXE)
+    for theme in THEMES:
+        page.evaluate("theme => document.documentElement.dataset.bsTheme = theme", theme)
+        page.wait_for_timeout(300)  # colours of buttons fade over
+        faults += [f"{theme}: {fault}" for fault in page.evaluate(SERIOUS)]
+    return faults
