@@ -58,7 +58,7 @@ def numbers(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> dict[str
     )
     request = make.make_request(petrel, unit="credits", asked=1, asked_by=place.user)
     make.tell(user, petrel, now=NOW)
-    span = {"starts_at": NOW + HOUR, "ends_at": NOW + 6 * HOUR, "reason": "firmware"}
+    span: dict[str, Any] = {"starts_at": NOW + HOUR, "ends_at": NOW + 6 * HOUR, "reason": "firmware"}
     window = maintenance.set_window(nodes=place.nodes[:1], by=user, now=NOW, **span)
     said = commenting.add(budget=petrel, period=period, author=user, text="why", now=NOW)
     draft = services.draft_change_set(
@@ -73,7 +73,7 @@ def numbers(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> dict[str
     proposal = services.propose(change_set=draft, now=NOW)
     Alarm.objects.create(kind="unreachable:mainland", raised_at=NOW, text="timed out")
     service = place.serve(place.tern, NOW)
-    trace = {"window": (T0, NOW), "by": user, "now": NOW}
+    trace: dict[str, Any] = {"window": (T0, NOW), "by": user, "now": NOW}
     asking.ask(**trace, policies=["fairshare", "fifo"])
     played = running.run_next(clock=lambda: NOW)
     assert played is not None
