@@ -187,10 +187,18 @@ class _Burn:
         likely = total.forecast_mgpus or low
         found.lines.append(Line((start, self._at(end, likely)), "k-hue", 1.5, "2 3"))
         said = f"{_short(low // CREDIT)} – {_short(high // CREDIT)}"
-        y = max(12.0, self._y(high) - 6)
+        # Where the plan has no line: above a forecast that ends above the grant, else below it.
+        is_over = high > total.granted_mgpus
+        y = max(12.0, self._y(high) - 6) if is_over else self._below(start, self._y(low))
         found.words.append(
             Words((RIGHT, y), _("forecast %(range)s") % {"range": said}, "end", True)
         )
+
+    def _below(self, start: Place, end_y: float) -> float:
+        """Return where words at the right end stand below a line that rises to it."""
+        x, y = start
+        left = max(0.0, RIGHT - 22 * LETTER - x) / max(1.0, RIGHT - x)
+        return min(BOTTOM - 6.0, y + (end_y - y) * left + 12)
 
     def _now(self, found: Drawing) -> None:
         x = self._x(self.about.end)
