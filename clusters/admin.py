@@ -18,11 +18,17 @@ class ClusterAdmin(admin.ModelAdmin):
 
 
 class PoolRateInline(admin.TabularInline):
-    """A rate holds from its instant on: a new price is a new row."""
+    """A rate holds from its instant on: a new price is a new row, set on /settings/pools.
+
+    There it is refused for what was charged already, and kept who set it.
+    """
 
     model = PoolRate
     extra = 0
     can_delete = False
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False

@@ -12,6 +12,7 @@ from allocator import views as cluster_pages
 from allocator.views import audit as audit_pages
 from allocator.views import cycles as cycle_pages
 from allocator.views import reviews as review_pages
+from allocator.views import settings as settings_pages
 from allocator.views import simulator as simulator_pages
 from budgets import api as budgets
 from budgets import views as budget_pages
@@ -212,6 +213,7 @@ pages: list[URLPattern | URLResolver] = [
         cycle_pages.cycle_file,
         name="cycle-file",
     ),
+    path("settings/pools", settings_pages.pools, name="pools"),
     path("audit", audit_pages.audit, name="audit"),
     path("audit.csv", audit_pages.audit_file, name="audit-file"),
     path("nodes", node_pages.nodes, name="nodes"),

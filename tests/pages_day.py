@@ -25,7 +25,7 @@ CLOCKS = (
         "allocator.views.simulator",
         "allocator.views.cycles",
         "allocator.views.audit",
-        "budgets.views.drafts",
+        *("allocator.views.settings", "budgets.views.drafts"),
     ),
 )
 

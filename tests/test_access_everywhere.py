@@ -305,6 +305,8 @@ PAGES = [
     ("get", "forecasts", EVERYONE),
     ("get", "plan", EVERYONE),
     ("get", "plan.json", EVERYONE),
+    ("get", "settings/pools", EVERYONE),
+    ("post", "settings/pools", ADMINISTRATORS),
     ("get", "audit", EVERYONE),
     ("get", "audit.csv", EVERYONE),
     ("get", "cycles", EVERYONE),

@@ -53,6 +53,12 @@ for _written in (
 
 
 @register.filter
+def rate(per_mille: int) -> str:
+    """A pool's rate, times the reference GPU: 1800 is 1.8."""
+    return f"{per_mille / 1000:.3f}".rstrip("0").rstrip(".")
+
+
+@register.filter
 def hue(index: int | str | None) -> str:
     """CSS class of a program by its hue number (1 to 12); "org" is the organisation, else grey."""
     if index == "org":
