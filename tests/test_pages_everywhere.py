@@ -58,7 +58,11 @@ def numbers(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> dict[str
     )
     request = make.make_request(petrel, unit="credits", asked=1, asked_by=place.user)
     make.tell(user, petrel, now=NOW)
-    span: dict[str, Any] = {"starts_at": NOW + HOUR, "ends_at": NOW + 6 * HOUR, "reason": "firmware"}
+    span: dict[str, Any] = {
+        "starts_at": NOW + HOUR,
+        "ends_at": NOW + 6 * HOUR,
+        "reason": "firmware",
+    }
     window = maintenance.set_window(nodes=place.nodes[:1], by=user, now=NOW, **span)
     said = commenting.add(budget=petrel, period=period, author=user, text="why", now=NOW)
     draft = services.draft_change_set(
