@@ -12,6 +12,7 @@ from budgets.checkpoints import MOST_SPARED_DAYS, REASON_MAX
 from budgets.models import BudgetPlan, Checkpoint
 from budgets.plans import NOTE_MAX
 from clusters.numerals import plain
+from clusters.words import offered
 from clusters.writing import plain_percent, typed
 from config.fields import YEARS, wrong_year
 from ledger.planning import Planned
@@ -112,12 +113,12 @@ class CheckpointForm(forms.Form):
     )
     measured = forms.ChoiceField(
         label=gettext_lazy("Used is compared with"),
-        choices=Checkpoint.Measured.choices,
+        choices=offered(Checkpoint.Measured.choices),
         widget=forms.Select(attrs={"class": "form-select"}),
     )
     removed_of = forms.ChoiceField(
         label=gettext_lazy("Removed is a part of"),
-        choices=Checkpoint.RemovedOf.choices,
+        choices=offered(Checkpoint.RemovedOf.choices),
         widget=forms.Select(attrs={"class": "form-select"}),
     )
     steps = forms.CharField(

@@ -32,6 +32,7 @@ from allocator.pages.planning import PlanPage
 from budgets import checkpoints, plans
 from budgets.access import get_budget_or_404, standing
 from budgets.refusals import Refused
+from clusters.words import worded
 from config.clock import now
 from ledger import asking
 from ledger.forms import CheckpointForm, PlanForm, ReasonForm
@@ -228,6 +229,6 @@ def decide_exemption(request: HttpRequest, pk: int, decision: str) -> HttpRespon
     except Refused as refused:
         messages.error(request, refused.sentence)
     else:
-        words = {"budget": made.budget.name, "status": made.get_status_display().lower()}
+        words = {"budget": made.budget.name, "status": worded(made.get_status_display()).lower()}
         messages.success(request, _("The exemption of %(budget)s is %(status)s.") % words)
     return redirect("checkpoints", pk=found.checkpoint.period_id)

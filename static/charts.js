@@ -15,6 +15,7 @@
 // bars      {hue, zone, days: [at], values_mgpus: [n], name}         one bar a day, hollow (parked)
 (() => {
   const CREDIT = 3600000, DAY = 864e5, page = document.documentElement.lang || 'en', lang = page === 'en' ? 'en-GB' : page; // day before month
+  const words = JSON.parse(document.getElementById('chart-words')?.textContent || '{}'), said = word => words[word] || word;
   const css = name => getComputedStyle(document.documentElement).getPropertyValue('--al-' + name).trim();
   const hueOf = n => css('h' + n) || css('ink-3');
   const number = (v, digits = 0) => v.toLocaleString(lang, {minimumFractionDigits: digits, maximumFractionDigits: digits}).replace('-', '−');
@@ -55,14 +56,14 @@
       const top = Math.max(1e-9, ...[left, plan, fan].flatMap(s => s.map(p => Math.max(...p.slice(1))))), floor = Math.min(0, ...left.map(p => p[1]));
       const rows = t => {
         const l = t <= now ? between(left, t) : null, p = between(plan, t), lo = t > now ? between(fan, t, 1) : null, out = [];
-        if (l !== null) out.push(['left', amount(l)]);
-        if (lo !== null) out.push(['forecast', `${number(Math.max(0, lo))} – ${amount(Math.max(0, between(fan, t, 3)))}`]);
-        if (p !== null) out.push(['plan', amount(p)]); if (l !== null && p !== null) out.push(['against plan', (l - p >= 0 ? '+' : '') + amount(l - p)]); return out;
+        if (l !== null) out.push([said('left'), amount(l)]);
+        if (lo !== null) out.push([said('forecast'), `${number(Math.max(0, lo))} – ${amount(Math.max(0, between(fan, t, 3)))}`]);
+        if (p !== null) out.push([said('plan'), amount(p)]); if (l !== null && p !== null) out.push([said('against plan'), (l - p >= 0 ? '+' : '') + amount(l - p)]); return out;
       };
       // a mark before now has its words on its left, a later one on its right, but for the edges of the picture
       const part = t => (t - from) / (to - from), side = (t, left) => (part(t) < .2 ? 'left' : part(t) > .8 || left ? 'right' : 'left'), label = {position: 'end', color: css('ink-2'), fontSize: 12, distance: 4};
       const marks = (d.marks || []).map(m => ({xAxis: at(m.at), lineStyle: {type: m.draft ? [3, 3] : 'solid'}, label: {formatter: m.label, align: side(at(m.at), at(m.at) < now)}}));
-      marks.push({xAxis: now, lineStyle: {color: css('ink'), width: 1.5}, label: {formatter: 'now', align: side(now, (d.marks || []).some(m => at(m.at) > now)), fontWeight: 600, color: css('ink')}});
+      marks.push({xAxis: now, lineStyle: {color: css('ink'), width: 1.5}, label: {formatter: said('now'), align: side(now, (d.marks || []).some(m => at(m.at) > now)), fontWeight: 600, color: css('ink')}});
       const end = out ? {markPoint: {symbol: 'circle', symbolSize: 9, silent: true, label: {show: false}, itemStyle: {color: css('surface'), borderColor: css('red'), borderWidth: 2}, data: [{coord: [out.at, 0]}]},
         markLine: {symbol: 'none', silent: true, lineStyle: {color: css('red'), width: 1, type: 'solid'}, data: [[{coord: [out.at, 0]}, {coord: [out.at, top * .47]}]],
           label: {position: 'end', formatter: [out.label].flat().join('\n'), color: css('red-ink'), fontWeight: 500, fontSize: 12, lineHeight: 16, align: part(out.at) > .85 ? 'right' : 'left'}}} : {};
@@ -80,7 +81,7 @@
     },
     // a service: traffic as a line, GPUs as steps. The right axis is the left one × what a GPU does, so that the line shows the need
     demand(d) {
-      const at = clock(d.zone), o = base(), now = at(d.now), step = d.step_minutes * 6e4, tstep = (d.traffic_step_minutes || 60) * 6e4, name = {traffic: 'traffic', told: 'forecast', held: 'held', ...d.words};
+      const at = clock(d.zone), o = base(), now = at(d.now), step = d.step_minutes * 6e4, tstep = (d.traffic_step_minutes || 60) * 6e4, name = {traffic: said('traffic'), told: said('forecast'), held: said('held'), ...d.words};
       const gapped = (rows, length) => rows.flatMap(([t, v], n) => { const a = at(t), next = rows[n + 1] && at(rows[n + 1][0]); return next && next - a > 1.5 * length ? [[a, v], [a + length, v], [a + length, null]] : [[a, v]]; });
       const ended = (rows, length) => (rows.length ? [...rows, [rows.at(-1)[0] + length, rows.at(-1)[1]]] : rows);
       const traffic = ended(gapped(d.traffic, tstep), tstep), told = ended(gapped(d.told, step), step), ahead = ended(d.ahead.map(([t, v]) => [at(t), v]), step), held = d.held.map(([t, v]) => [at(t), v]);
@@ -92,11 +93,11 @@
       return {...o, legend: {top: 0, left: 0, itemWidth: 18, itemHeight: 8, textStyle: {color: css('ink-2'), fontSize: 12}, data: [name.traffic, name.told, name.held]}, grid: {...o.grid, top: 44},
         tooltip: {...o.tooltip, formatter: p => tip(moment(p[0].axisValue), rows(p[0].axisValue))},
         xAxis: axis({type: 'time', min: at(d.from), max: at(d.to), splitLine: {show: false}, minInterval: DAY, maxInterval: DAY, axisLabel: {formatter: day, showMinLabel: true, showMaxLabel: false, alignMinLabel: 'left', hideOverlap: true}}),
-        yAxis: [axis({type: 'value', name: 'GPUs', nameTextStyle: {color: css('ink-3'), align: 'left'}, nameGap: 8, min: 0, max: gpus, axisLine: {show: false}, axisLabel: {formatter: short, showMaxLabel: false}}), axis({type: 'value', name: 'a second', nameTextStyle: {color: css('ink-3'), align: 'right'}, nameGap: 8, min: 0, max: right, axisLine: {show: false}, splitLine: {show: false}, axisLabel: {formatter: short, showMaxLabel: false}})],
+        yAxis: [axis({type: 'value', name: 'GPUs', nameTextStyle: {color: css('ink-3'), align: 'left'}, nameGap: 8, min: 0, max: gpus, axisLine: {show: false}, axisLabel: {formatter: short, showMaxLabel: false}}), axis({type: 'value', name: said('a second'), nameTextStyle: {color: css('ink-3'), align: 'right'}, nameGap: 8, min: 0, max: right, axisLine: {show: false}, splitLine: {show: false}, axisLabel: {formatter: short, showMaxLabel: false}})],
         series: [
           line(name.held, held, {color: css('ink-3'), width: 1}, {step: 'end', z: 2, itemStyle: {color: css('ink-3')}, areaStyle: {color: css('ink-3'), opacity: .14}}),
           line(name.traffic, traffic, {color: css('ink'), width: 1.25}, {yAxisIndex: 1, z: 3, step: 'end', itemStyle: {color: css('ink')}, connectNulls: false}),
-          line(name.told, told, {color: css('h1'), width: 2}, {step: 'end', z: 4, itemStyle: {color: css('h1')}, connectNulls: false, markLine: {symbol: 'none', silent: true, label: {formatter: 'now', position: 'end', color: css('ink'), fontWeight: 600, fontSize: 12, distance: 4}, lineStyle: {color: css('ink'), width: 1.5, type: 'solid'}, data: [{xAxis: now}]}}),
+          line(name.told, told, {color: css('h1'), width: 2}, {step: 'end', z: 4, itemStyle: {color: css('h1')}, connectNulls: false, markLine: {symbol: 'none', silent: true, label: {formatter: said('now'), position: 'end', color: css('ink'), fontWeight: 600, fontSize: 12, distance: 4}, lineStyle: {color: css('ink'), width: 1.5, type: 'solid'}, data: [{xAxis: now}]}}),
           line(name.told, ahead, {color: css('h1'), width: 2, type: [4, 3]}, {step: 'end', z: 4, itemStyle: {color: css('h1')}})]};
     },
     // said percentile against the share of truths that came true by it; the diagonal is what it should be
@@ -117,8 +118,8 @@
       const low = 2 ** Math.floor(Math.log2(Math.min(...all))), high = 2 ** Math.ceil(Math.log2(Math.max(...all, low * 2))), times = d.times_per_mille / 1000;
       const scale = name => axis({type: 'log', logBase: 2, min: low, max: high, name, nameLocation: 'middle', nameGap: name ? 26 : 0, nameTextStyle: {color: css('ink-3'), fontSize: 12}, axisLabel: {formatter: v => (v >= 1 ? number(v) : '1/' + number(1 / v)), hideOverlap: true}});
       const along = (by, type) => ({type: 'line', symbol: 'none', silent: true, clip: true, data: [[low, low * by], [high, high * by]], lineStyle: {color: css(type === 'solid' ? 'ctl' : 'ink'), width: type === 'solid' ? 1 : 1.5, type}});
-      return {...o, grid: {...o.grid, top: 8, bottom: 24}, tooltip: {...o.tooltip, trigger: 'item', formatter: p => tip('', [['used', number(p.value[0], 1) + ' h'], ['asked', number(p.value[1], 1) + ' h']])},
-        xAxis: scale('used, h; asked upwards'), yAxis: scale(''),
+      return {...o, grid: {...o.grid, top: 8, bottom: 24}, tooltip: {...o.tooltip, trigger: 'item', formatter: p => tip('', [[said('used'), number(p.value[0], 1) + ' h'], [said('asked'), number(p.value[1], 1) + ' h']])},
+        xAxis: scale(said('used, h; asked upwards')), yAxis: scale(''),
         series: [along(1, 'solid'), along(times, [5, 4]), {type: 'scatter', data: points, symbolSize: 6, itemStyle: {color: hueOf(d.hue), opacity: .75}}]};
     },
     // credits a day, hollow as parked is everywhere

@@ -143,12 +143,22 @@ PAGES = (
     *("/budgets/{budget}/requests", "/budgets/{program}/transfers", "/budgets/{program}/diff"),
     *("/jobs/{storm}", "/jobs/{flood}", "/jobs/{sky}", "/periods/{period}", "/requests"),
     *("/periods/{period}/checkpoints", "/simulator", "/reviews", "/reviews/{period}/{program}"),
-    *("/cycles", "/cycles/{cycle}", "/forecasts", "/nodes", "/notices", "/search?q=o", "/nothing"),
+    *("/cycles", "/cycles/{cycle}", "/forecasts", "/audit", "/nodes", "/notices"),
+    *("/search?q=o", "/nothing"),
+        "/cycles",
+        "/cycles/{cycle}",
+        "/forecasts",
+        "/audit",
+        "/nodes",
+        "/notices",
+        "/search?q=o",
+        "/nothing",
+    ),
 )
 FILES = (
     *("/plan.json", "/budgets/{program}/burn.json", "/budgets/{program}/burn.csv"),
     *("/jobs/{storm}/charges.csv", "/simulator/history.csv", "/cycles/{cycle}/plan.json"),
-    "/reviews/{period}/{program}.csv",
+    *("/reviews/{period}/{program}.csv", "/audit.csv"),
 )
 NUMERIC = {
     *("x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "rx", "ry", "width", "height", "dx"),

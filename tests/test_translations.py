@@ -7,9 +7,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from django.apps import apps
+from django.utils import translation
 
+from clusters.words import offered, worded
 from tests import translating
 from tests.translating import PO, Entry
+from workloads.models import Job
 
 pytestmark = pytest.mark.once
 
@@ -103,6 +107,21 @@ def test_every_text_on_a_page_is_translated():
     known = {entry.text for entry in ENTRIES}
     missing = sorted(translating.used() - known)
     assert missing == [], "see docs/ui.md, Languages"
+
+
+def test_every_label_of_the_models_has_its_words():
+    labels = {
+        str(label)
+        for model in apps.get_models()
+        if model._meta.app_label in translating.APPS
+        for field in model._meta.get_fields()
+        for _, label in getattr(field, "choices", None) or ()
+    }
+    known = {text for context, text, _ in (entry.text for entry in ENTRIES) if context == "state"}
+    assert labels - known == set(), "add them to clusters/words.py"
+    with translation.override("pt-br"):
+        assert worded(Job.State.RUNNING.label) == "Em execução"
+        assert dict(offered(Job.Urgency.choices)())["high"] == "Alta"
 
 
 def test_texts_are_found_wherever_they_stand():

@@ -18,6 +18,7 @@ from rest_framework import serializers
 from budgets.models import Budget
 from clusters.models import Pool
 from clusters.numerals import plain
+from clusters.words import offered
 from config.fields import Json
 from forecasting import works
 from forecasting.core.hardware import PRECISIONS
@@ -99,7 +100,7 @@ class JobForm(forms.Form):
 
     budget = forms.ChoiceField(label=gettext_lazy("Project"))
     name = forms.CharField(label=gettext_lazy("Name"), max_length=100)
-    kind = forms.ChoiceField(label=gettext_lazy("Kind"), choices=Job.Kind.choices)
+    kind = forms.ChoiceField(label=gettext_lazy("Kind"), choices=offered(Job.Kind.choices))
     command = forms.CharField(
         label=gettext_lazy("What to run"),
         required=False,
@@ -122,10 +123,12 @@ class JobForm(forms.Form):
         required=False,
     )
     when_unfunded = forms.ChoiceField(
-        label=gettext_lazy("If the hold is too large"), choices=Job.WhenUnfunded.choices
+        label=gettext_lazy("If the hold is too large"), choices=offered(Job.WhenUnfunded.choices)
     )
     urgency = forms.ChoiceField(
-        label=gettext_lazy("Urgency"), choices=Job.Urgency.choices, initial=Job.Urgency.NORMAL
+        label=gettext_lazy("Urgency"),
+        choices=offered(Job.Urgency.choices),
+        initial=Job.Urgency.NORMAL,
     )
     work_parameters = forms.CharField(
         label=gettext_lazy("Parameters of the model"), required=False, max_length=40

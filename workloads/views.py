@@ -30,6 +30,7 @@ from allocator.pages.names import Names
 from budgets.access import Action, can, standing
 from clusters.models import Pool
 from clusters.refusals import Refused
+from clusters.words import offered
 from config.clock import now
 from forecasting import calibrating, traffic
 from workloads.api.traffic import csv_of
@@ -49,7 +50,7 @@ def jobs(request: HttpRequest) -> HttpResponse:
     """The list, or, asked by htmx, its live part."""
     page = lists.page(request.user, now=now(), query=request.GET)
     part = request.headers.get("HX-Request")
-    context = {"page": page, "kinds": Job.Kind.choices}
+    context = {"page": page, "kinds": offered(Job.Kind.choices)()}
     return render(request, "workloads/_jobs.html" if part else "workloads/jobs.html", context)
 
 
@@ -82,7 +83,7 @@ def job(request: HttpRequest, pk: int) -> HttpResponse:
     context = {
         "page": page,
         "extend_key": "" if part else uuid4().hex,
-        "urgencies": Job.Urgency.choices,
+        "urgencies": offered(Job.Urgency.choices)(),
     }
     if page.job.is_realtime and not part:
         context["service"] = service_pages.page(request.user, page.job, now=now())

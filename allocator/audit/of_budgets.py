@@ -21,7 +21,7 @@ from budgets.models import (
     FormerName,
     Request,
 )
-from budgets.refusals import credits, percent
+from clusters.writing import credits, percent
 from ledger.by_hand import WRITTEN
 from ledger.grants import TRANSFERS, WAY
 from ledger.models import Entry
@@ -149,7 +149,7 @@ class Transferred(Reader):
                 continue
             amount = max(amounts.get(f"{TRANSFERS}{key}:{end}", 0) for end in (source, target))
             words = {
-                "amount": credits(amount),
+                "amount": credits(amount, 2),
                 "source": asked.held.named(ends[0].path),
                 "target": asked.held.named(ends[1].path),
             }
@@ -174,7 +174,7 @@ class ByHand(Reader):
             (True, False): _("took %(amount)s credits back from %(name)s by hand"),
             (False, True): _("added %(amount)s credits to what is settled of %(name)s"),
             (False, False): _("took %(amount)s credits off what is settled of %(name)s"),
-        }[grant, up] % {"amount": credits(abs(one.amount_mgpus)), "name": one.budget.name}
+        }[grant, up] % {"amount": credits(abs(one.amount_mgpus), 2), "name": one.budget.name}
         return self.tell(one, words, reason=one.note, **_of(one))
 
 
@@ -331,12 +331,12 @@ def _child(move: changes.Move) -> str:
 
 
 def _share(thousandths: int | None) -> str:
-    return GONE if thousandths is None else percent(thousandths)
+    return GONE if thousandths is None else f"{percent(thousandths, 3)} %"
 
 
 def _amounts(one: Request, amount: int) -> dict[str, str]:
     in_percent = one.unit == Request.Unit.PERCENT
-    words = percent(amount) if in_percent else f"{credits(amount)} {_('credits')}"
+    words = f"{percent(amount, 3)} %" if in_percent else f"{credits(amount, 2)} {_('credits')}"
     return {"amount": words, "name": one.budget.name}
 
 

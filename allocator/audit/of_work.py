@@ -15,6 +15,7 @@ from allocator.models import Simulation
 from allocator.review_models import ReviewRecord
 from budgets.access import simulated_q, visible_q
 from clusters.models import NodeState, WindowEvent
+from clusters.words import worded
 from workloads.models import DECIDED, Job, JobEvent
 
 WRITTEN_OUT = ", ".join(f"'{kind}'" for kind in DECIDED)
@@ -45,8 +46,8 @@ class Jobs(Reader):
         }[one.kind] % {"name": f"{one.job.budget.slug}/{one.job.name}"}
         moves: tuple[tuple[str, str, str], ...] = ()
         if one.kind == "urgency":
-            labels = [Job.Urgency(one.data[when]).label.lower() for when in ("before", "after")]
-            moves = (("", labels[0], labels[1]),)
+            before, after = (Job.Urgency(one.data[when]).label for when in ("before", "after"))
+            moves = (("", worded(before).lower(), worded(after).lower()),)
         if one.kind == "extended":
             moves = ((_("more"), "", f"{one.data['more_s'] // 60} min"),)
         url = reverse("job", args=[one.job_id])

@@ -7,11 +7,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from allocator.drifting import KIND
 from allocator.models import Alarm
 from allocator.pages.names import Names
 from budgets.access import Person
+from clusters.words import worded
 from forecasting import retraining
 from forecasting.core.kinds import KINDS
 from forecasting.core.tally import QUANTILES, Against, Tally
@@ -22,12 +24,12 @@ from workloads.models import Job
 
 SHOWN = 7  # newest estimators of each kind
 METHODS = {
-    "declared": "declared",
-    "declared_history": "declared, and history",
-    "physics": "physics",
-    "physics+history": "physics and history",
-    "history": "like jobs",
-    "default": "the kind's range",
+    "declared": gettext_lazy("declared"),
+    "declared_history": gettext_lazy("declared, and history"),
+    "physics": gettext_lazy("physics"),
+    "physics+history": gettext_lazy("physics and history"),
+    "history": gettext_lazy("like jobs"),
+    "default": gettext_lazy("the kind's range"),
 }
 
 
@@ -145,7 +147,7 @@ def page(user: Person, *, now: datetime, days: int) -> ForecastsPage:
         kinds=[Line(one, _label(one.kind)) for one in found.kinds],
         budgets=[Line(one, names.name(one.budget), one.budget) for one in found.budgets],
         variants=[Line(one, one.variant) for one in found.variants],
-        methods=[Line(one, METHODS.get(one.method, one.method)) for one in found.methods],
+        methods=[Line(one, str(METHODS.get(one.method, one.method))) for one in found.methods],
         services=[_service(one) for one in services],
         learned=[_learned(kind) for kind in KINDS],
         alarms=_alarms(names),
@@ -158,7 +160,7 @@ def days_of(text: str) -> int:
 
 
 def _label(kind: str) -> str:
-    return str(Job.Kind(kind).label)
+    return worded(Job.Kind(kind).label)
 
 
 def _gained(found: Against | None) -> int | None:

@@ -18,6 +18,7 @@ from allocator.pages import session_words
 from allocator.pages.names import Names
 from budgets.access import redacted
 from budgets.models import WHOLE
+from clusters.words import worded
 from ledger.instants import to_seconds
 from ledger.reports import JobCharges
 from workloads.models import Extension, Job, JobEvent, Run
@@ -143,7 +144,7 @@ class _Teller:
             data["again"] = self.again.get(data.get("extension", 0))
         if event.kind == "urgency":
             for when in ("before", "after"):
-                data[f"{when}_text"] = Job.Urgency(data[when]).label.lower()
+                data[f"{when}_text"] = worded(Job.Urgency(data[when]).label).lower()
         if event.kind == "extended":
             data["until_at"] = datetime.fromisoformat(data["until"])
         if event.kind == "funded":

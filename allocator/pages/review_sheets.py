@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import ngettext, pgettext
 
 from allocator.pages import review_decisions, review_drawing, review_words
 from allocator.pages.review_drawing import Drawing
@@ -151,9 +151,9 @@ class _Sheets:
     def _projects(self) -> Table:
         columns = [
             Column(_("Budget"), weight=2.2, most_lines=2),
-            Column(_("Share, %"), True, 0.9),
-            Column(_("Granted, cr"), True, 1.1),
-            Column(_("Settled, cr"), True, 1.1),
+            Column(pgettext("narrow", "Share, %"), True, 0.9),
+            Column(pgettext("narrow", "Granted, cr"), True, 1.1),
+            Column(pgettext("narrow", "Settled, cr"), True, 1.1),
             Column("%", True, 0.7),
             Column(_("Burn"), weight=1.3, is_bar=True),
             Column(_("Pace"), True, 0.7),
@@ -242,7 +242,7 @@ class _Sheets:
             Column(_("Parked, cr"), True),
             Column(_("% of paid"), True, 0.9),
             Column(_("Unfunded, GPU-h"), True, 1.2),
-            Column(_("Delivered, %"), True, 1.25),
+            Column(pgettext("narrow", "Delivered, %"), True, 1.25),
         ]
         rows = [] if self.is_leaf else [self._parked_row(row) for row in self._shown]
         if self._hidden:
@@ -266,8 +266,8 @@ class _Sheets:
             Column(_("Budget"), weight=2.0, most_lines=2),
             Column(_("Median wait"), True, 1.1),
             Column("p90", True, 1.1),
-            Column(_("Started"), True),
-            Column(_("Preempted"), True, 1.3),
+            Column(pgettext("narrow", "Started"), True),
+            Column(pgettext("narrow", "Preempted"), True, 1.3),
             Column(_("Wait now"), True),
         ]
         known = {one.budget: one for one in self.pack.waits}
@@ -293,10 +293,10 @@ class _Sheets:
         columns = [
             Column(_("Job"), weight=2.4, most_lines=2),
             Column("GPUs", True, 0.8),
-            Column(_("Runs"), True, 0.8),
-            Column(_("Charged, cr"), True, 1.1),
+            Column(pgettext("narrow", "Runs"), True, 0.8),
+            Column(pgettext("narrow", "Charged, cr"), True, 1.1),
             Column(_("Parked, %"), True),
-            Column(_("Preempted"), True, 1.3),
+            Column(pgettext("narrow", "Preempted"), True, 1.3),
         ]
         rows = []
         for one in self.pack.jobs:
@@ -326,7 +326,7 @@ class _Sheets:
             Column(_("Who"), weight=1.8, most_lines=2),
             Column(_("Jobs"), True, 0.8),
             Column("GPU-h", True),
-            Column(_("Settled, cr"), True, 1.1),
+            Column(pgettext("narrow", "Settled, cr"), True, 1.1),
         ]
         rows = [
             [

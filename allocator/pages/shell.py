@@ -12,6 +12,7 @@ from budgets.access import RANK, Kind, Person, standing, visible, visible_q
 from budgets.hues import Hue
 from budgets.models import Budget, Period, Role
 from clusters import services as clusters
+from clusters.words import worded
 from ledger import figures
 from workloads.models import Job
 
@@ -31,7 +32,7 @@ def role(user: User) -> str:
     if not held:
         return _("no role yet")
     best = min(held, key=lambda r: (-RANK[Kind(r.kind)], r.budget.path.count("/"), r.budget.path))
-    words = {"role": best.get_kind_display().lower(), "budget": best.budget.name}
+    words = {"role": worded(best.get_kind_display()).lower(), "budget": best.budget.name}
     return _("%(role)s of %(budget)s") % words
 
 

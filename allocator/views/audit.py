@@ -7,6 +7,7 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils import translation
 from django.views.decorators.http import require_safe
 
 from allocator.pages import audit as pages
@@ -29,5 +30,6 @@ def audit_file(request: HttpRequest) -> HttpResponse:
     response["Content-Disposition"] = 'attachment; filename="audit.csv"'
     writer = csv.writer(response)
     writer.writerow(pages.COLUMNS)
-    writer.writerows(pages.lines(cast(User, request.user), request.GET))
+    with translation.override("en"):  # a file is for programs too
+        writer.writerows(pages.lines(cast(User, request.user), request.GET))
     return response

@@ -44,6 +44,7 @@ from budgets.forms import (
 from budgets.forms.periods import PeriodForm
 from budgets.models import ChangeSet
 from budgets.services import Refused, StaleBase
+from clusters.words import worded
 from clusters.writing import dated
 from config.clock import now
 from ledger import services as ledger
@@ -346,7 +347,7 @@ def period_decide(request: HttpRequest, pk: int, decision: str) -> HttpResponse:
     except (Refused, ledger.LedgerError) as refused:
         messages.error(request, getattr(refused, "sentence", str(refused)))
     else:
-        words = {"name": made.name, "state": made.get_status_display().lower()}
+        words = {"name": made.name, "state": worded(made.get_status_display()).lower()}
         messages.success(request, _("%(name)s: %(state)s.") % words)
     return redirect("period", pk=pk)
 

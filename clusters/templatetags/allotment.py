@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from clusters.palette import HUES
+from clusters.words import worded as worded
 from clusters.writing import NO_VALUE as NO_VALUE
 from clusters.writing import credits as credits
 from clusters.writing import dated as written_date
@@ -48,6 +49,7 @@ for _written in (
     job_number,
     duration,
     days,
+    worded,
 ):
     register.filter(_written)
 

@@ -10,7 +10,7 @@ from typing import Any
 from django import template
 from django.template.loader import render_to_string
 from django.urls import NoReverseMatch, reverse
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html, format_html_join, json_script
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -64,6 +64,28 @@ NAVIGATION = (
         ),
     ),
 )
+
+
+# What the charts say by themselves, as charts.js has it.
+CHART_WORDS = {
+    "now": gettext_lazy("now"),
+    "left": gettext_lazy("left"),
+    "forecast": gettext_lazy("forecast"),
+    "plan": gettext_lazy("plan"),
+    "against plan": gettext_lazy("against plan"),
+    "traffic": gettext_lazy("traffic"),
+    "held": gettext_lazy("held"),
+    "a second": gettext_lazy("a second"),
+    "used": gettext_lazy("used"),
+    "asked": gettext_lazy("asked"),
+    "used, h; asked upwards": gettext_lazy("used, h; asked upwards"),
+}
+
+
+@register.simple_tag
+def chart_words() -> SafeString:
+    """The JSON block in which charts.js finds its words in the reader's language."""
+    return json_script({word: str(said) for word, said in CHART_WORDS.items()}, "chart-words")
 
 
 def _width(part: float, whole: float) -> str:

@@ -1,0 +1,121 @@
+"""Words of states and kinds in the reader's language; the models and the API name them in English.
+
+The domain writes their English labels into texts that are kept, so only pages ask here.
+"""
+
+from collections.abc import Callable, Sequence
+
+from django.utils.translation import pgettext, pgettext_lazy
+
+CONTEXT = "state"
+# Every label of the models' choices; a test holds this against them.
+WORDS = (
+    pgettext_lazy("state", "Simulated"),
+    pgettext_lazy("state", "Set"),
+    pgettext_lazy("state", "Changed"),
+    pgettext_lazy("state", "Ended"),
+    pgettext_lazy("state", "Called off"),
+    pgettext_lazy("state", "Up"),
+    pgettext_lazy("state", "Down"),
+    pgettext_lazy("state", "Month"),
+    pgettext_lazy("state", "Quarter"),
+    pgettext_lazy("state", "Planned to date"),
+    pgettext_lazy("state", "Granted"),
+    pgettext_lazy("state", "What remains"),
+    pgettext_lazy("state", "Planned to date and not used"),
+    pgettext_lazy("state", "Asked"),
+    pgettext_lazy("state", "Approved"),
+    pgettext_lazy("state", "Declined"),
+    pgettext_lazy("state", "Draft"),
+    pgettext_lazy("state", "Proposed"),
+    pgettext_lazy("state", "Stale"),
+    pgettext_lazy("state", "Administrator"),
+    pgettext_lazy("state", "Manager"),
+    pgettext_lazy("state", "Member"),
+    pgettext_lazy("state", "Viewer"),
+    pgettext_lazy("state", "Active"),
+    pgettext_lazy("state", "Closed"),
+    pgettext_lazy("state", "Percent"),
+    pgettext_lazy("state", "Credits"),
+    pgettext_lazy("state", "Open"),
+    pgettext_lazy("state", "Withdrawn"),
+    pgettext_lazy("state", "Expired"),
+    pgettext_lazy("state", "From reserve"),
+    pgettext_lazy("state", "From a sibling"),
+    pgettext_lazy("state", "Decided"),
+    pgettext_lazy("state", "Transferred"),
+    pgettext_lazy("state", "Credits by hand"),
+    pgettext_lazy("state", "Checkpoint ahead"),
+    pgettext_lazy("state", "Taken back"),
+    pgettext_lazy("state", "Renamed"),
+    pgettext_lazy("state", "Session ends"),
+    pgettext_lazy("state", "Forecasts drift"),
+    pgettext_lazy("state", "Role"),
+    pgettext_lazy("state", "Period"),
+    pgettext_lazy("state", "Checkpoint"),
+    pgettext_lazy("state", "Pool"),
+    pgettext_lazy("state", "Rate"),
+    pgettext_lazy("state", "Node"),
+    pgettext_lazy("state", "Person"),
+    pgettext_lazy("state", "Training"),
+    pgettext_lazy("state", "Batch inference"),
+    pgettext_lazy("state", "Quantization"),
+    pgettext_lazy("state", "Real time"),
+    pgettext_lazy("state", "Low"),
+    pgettext_lazy("state", "Normal"),
+    pgettext_lazy("state", "High"),
+    pgettext_lazy("state", "Wait for funds"),
+    pgettext_lazy("state", "Run unfunded"),
+    pgettext_lazy("state", "Queued"),
+    pgettext_lazy("state", "Starting"),
+    pgettext_lazy("state", "Running"),
+    pgettext_lazy("state", "Completed"),
+    pgettext_lazy("state", "Failed"),
+    pgettext_lazy("state", "Timed out"),
+    pgettext_lazy("state", "Preempted"),
+    pgettext_lazy("state", "Cancelled"),
+    pgettext_lazy("state", "Stopping"),
+    pgettext_lazy("state", "Time limit reached"),
+    pgettext_lazy("state", "Node failure"),
+    pgettext_lazy("state", "Refused by the cluster"),
+    pgettext_lazy("state", "Grant"),
+    pgettext_lazy("state", "Carry-over"),
+    pgettext_lazy("state", "Transfer"),
+    pgettext_lazy("state", "Hold"),
+    pgettext_lazy("state", "Release"),
+    pgettext_lazy("state", "Charge"),
+    pgettext_lazy("state", "Adjustment"),
+    pgettext_lazy("state", "Refund"),
+    pgettext_lazy("state", "Local day"),
+    pgettext_lazy("state", "Hour"),
+    pgettext_lazy("state", "Day"),
+    pgettext_lazy("state", "Week"),
+    pgettext_lazy("state", "Declared"),
+    pgettext_lazy("state", "Measured"),
+    pgettext_lazy("state", "Recent"),
+    pgettext_lazy("state", "Not switched to"),
+    pgettext_lazy("state", "In force"),
+    pgettext_lazy("state", "Replaced"),
+    pgettext_lazy("state", "Tick"),
+    pgettext_lazy("state", "Replan"),
+    pgettext_lazy("state", "Committed"),
+    pgettext_lazy("state", "Illegal plan, not committed"),
+    pgettext_lazy("state", "Superseded by another cycle"),
+    pgettext_lazy("state", "Shares of today"),
+    pgettext_lazy("state", "A change set beside today's"),
+    pgettext_lazy("state", "A draft beside today's"),
+    pgettext_lazy("state", "A period's plan beside today's"),
+    pgettext_lazy("state", "A tree file"),
+    pgettext_lazy("state", "Equal shares"),
+    pgettext_lazy("state", "Done"),
+)
+
+
+def worded(label: object) -> str:
+    """Return a label of a model's choices in the reader's language."""
+    return pgettext(CONTEXT, str(label))
+
+
+def offered(choices: Sequence[tuple[str, str]]) -> Callable[[], list[tuple[str, str]]]:
+    """Return choices as a form's field takes them, worded when they are shown."""
+    return lambda: [(value, worded(label)) for value, label in choices]
