@@ -145,15 +145,6 @@ PAGES = (
     *("/periods/{period}/checkpoints", "/simulator", "/reviews", "/reviews/{period}/{program}"),
     *("/cycles", "/cycles/{cycle}", "/forecasts", "/audit", "/nodes", "/notices"),
     *("/search?q=o", "/nothing"),
-        "/cycles",
-        "/cycles/{cycle}",
-        "/forecasts",
-        "/audit",
-        "/nodes",
-        "/notices",
-        "/search?q=o",
-        "/nothing",
-    ),
 )
 FILES = (
     *("/plan.json", "/budgets/{program}/burn.json", "/budgets/{program}/burn.csv"),
