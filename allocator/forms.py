@@ -19,6 +19,7 @@ from allocator.simulating import asking
 from allocator.simulating.asking import TODAY, Draft
 from budgets.refusals import Refused
 from clusters.models import Pool
+from clusters.numerals import Number
 from config.fields import YEARS, wrong_year
 
 HISTORY, TRACE = "history", "trace"
@@ -272,7 +273,7 @@ class RateForm(forms.Form):
     pool = forms.ChoiceField(
         label=gettext_lazy("Pool"), widget=forms.Select(attrs={"class": "form-select"})
     )
-    rate = forms.DecimalField(
+    rate = Number(
         label=gettext_lazy("Rate, times the reference GPU"),
         max_digits=7,
         decimal_places=3,

@@ -1,6 +1,9 @@
 """Numbers as people type them, with a comma or a point before the decimals. No model is known."""
 
 import re
+from typing import Any
+
+from django import forms
 
 SPACES = re.compile(r"[\s\u00a0\u202f]+")
 GROUPED = re.compile(r"\d{1,3}([.,])\d{3}(\1\d{3})*")
@@ -21,3 +24,10 @@ def plain(text: str) -> str:
     whole, part = text[: text.rindex(marks[-1])], text[text.rindex(marks[-1]) + 1 :]
     grouped = GROUPED.fullmatch(whole) and marks[-1] not in whole
     return f"{re.sub('[.,]', '', whole)}.{part}" if grouped else text
+
+
+class Number(forms.DecimalField):
+    """A number as people of any language type it."""
+
+    def to_python(self, value: Any) -> Any:
+        return super().to_python(plain(value) if isinstance(value, str) else value)

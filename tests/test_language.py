@@ -2,6 +2,7 @@
 
 import json
 import re
+from decimal import Decimal
 from html.parser import HTMLParser
 from typing import Any
 
@@ -144,7 +145,7 @@ PAGES = (
     *("/jobs/{storm}", "/jobs/{flood}", "/jobs/{sky}", "/periods/{period}", "/requests"),
     *("/periods/{period}/checkpoints", "/simulator", "/reviews", "/reviews/{period}/{program}"),
     *("/cycles", "/cycles/{cycle}", "/forecasts", "/audit", "/nodes", "/notices"),
-    *("/search?q=o", "/nothing"),
+    *("/search?q=o", "/nothing", "/settings/pools"),
 )
 FILES = (
     *("/plan.json", "/budgets/{program}/burn.json", "/budgets/{program}/burn.csv"),
@@ -278,3 +279,9 @@ def test_the_editor_shows_shares_as_they_are_typed(reader):
     )
     assert values
     assert all(re.fullmatch(r"\d+,\d{3}", value) for value in values.values())
+
+
+def test_rates_take_a_comma_too():
+    assert [numerals.Number().clean(text) for text in ("1,5", "1.5", "1.234,5")] == [
+        *(Decimal("1.5"), Decimal("1.5"), Decimal("1234.5")),
+    ]

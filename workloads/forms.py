@@ -17,7 +17,7 @@ from rest_framework import serializers
 
 from budgets.models import Budget
 from clusters.models import Pool
-from clusters.numerals import plain
+from clusters.numerals import Number
 from clusters.words import offered
 from config.fields import Json
 from forecasting import works
@@ -304,13 +304,6 @@ BATCH_ONLY = {
     "work",
 }
 REALTIME_ONLY = {"profile", "step_minutes", "time_zone", "swap_cap"}
-
-
-class Number(forms.DecimalField):
-    """A number as people of any language type it."""
-
-    def to_python(self, value: Any) -> Any:
-        return super().to_python(plain(value) if isinstance(value, str) else value)
 
 
 class CalibrationForm(forms.Form):
