@@ -130,6 +130,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "config.shell.parts",
+    "config.signed_out.come_back",
     "config.shell.zone",
     "config.renames.FollowRenames",
 ]
