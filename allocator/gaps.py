@@ -36,16 +36,18 @@ def first_gap(
 ) -> Gap | None:
     """Look for a legal block of GPUs that stays free for each of three rising durations.
 
-    What the plan gives to others is taken; beyond its end all is free. None while nothing is
-    planned. One query.
+    What the plan gives to others is taken; beyond its end all is free. None where nothing is
+    planned, or the newest plan is over. One query.
     """
     cycle = newest()
     if cycle is None:
         return None
     problem = unpack(bytes(cycle.snapshot))
     step = timedelta(minutes=problem["timestep_minutes"])
-    busy = _busy(problem, unpack(bytes(cycle.plan))["grid"])
     passed = max(0, (now - cycle.timestep) // step)
+    if passed >= problem["horizon"]:
+        return None
+    busy = _busy(problem, unpack(bytes(cycle.plan))["grid"])
     free = _free_steps(busy, list(_blocks(problem["nodes"], gpus, pools)))[:, passed:]
     found = []
     for seconds in durations_s:

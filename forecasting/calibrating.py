@@ -22,7 +22,7 @@ from forecasting.core import calibrating as core
 from forecasting.core.demand import VERSION, Model, learn
 from forecasting.core.profile import DemandError, Traffic
 from forecasting.models import RatePerGpu, ServiceProfile
-from workloads.demand import declared_at
+from workloads.demand import declared_over
 from workloads.models import Service
 from workloads.specs import MAX_GPUS
 
@@ -48,6 +48,7 @@ def recalibrate(*, service: Service, now: datetime, by: User | None = None) -> S
     Of two at once one writes, and both answer with what it wrote. Raises Refused where traffic or
     a GPU's rate don't suffice.
     """
+    _check_lives(service)
     seen = profiles.newest(service)
     gpu_rates.measure(service=service, now=now)
     made = make(service, now)
@@ -87,6 +88,7 @@ def configure(
     most_gpus: int | None = None,
 ) -> Service:
     """Opt in or out, or change between which GPUs forecasts may move; None leaves as it is."""
+    _check_lives(service)
     with transaction.atomic():
         row = Service.objects.select_for_update(no_key=True).get(pk=service.pk)
         row.least_gpus = row.least_gpus if least_gpus is None else least_gpus
@@ -104,6 +106,11 @@ def configure(
                 row.forecast = {**row.forecast, "ahead": None}
         row.save(update_fields=["least_gpus", "most_gpus", "calibrated", "forecast"])
     return row
+
+
+def _check_lives(service: Service) -> None:
+    if service.job.has_ended:
+        raise Refused("job", f"Job {service.job_id} has ended: its profile counts no more.")
 
 
 KEEP = object()
@@ -199,13 +206,9 @@ def _present(
             return core.follow(history, terms, model)
     train = core.held_out(history)
     first = history.start + timedelta(seconds=history.step_s * train)
-    every = timedelta(minutes=min(service.step_minutes, 5))
-    samples = max(1, timedelta(seconds=history.step_s) // every)
+    step = timedelta(seconds=history.step_s)
     return [
-        max(
-            declared_at(service, first + timedelta(seconds=history.step_s * n) + every * m)
-            for m in range(samples)
-        )
+        declared_over(service, start=first + step * n, step=step)
         for n in range(len(history.rates) - train)
     ]
 

@@ -20,7 +20,7 @@ from forecasting import service_profiles as profiles
 from forecasting.core.profile import DemandError
 from forecasting.core.ramps import gpus_for
 from forecasting.models import DemandForecast, DemandScore
-from workloads.demand import declared_at
+from workloads.demand import declared_over
 from workloads.models import Service
 
 logger = logging.getLogger(__name__)
@@ -85,13 +85,14 @@ def timesteps(service: Service, *, start: datetime, end: datetime) -> list[Times
     }
     needs = needed(service, start=start, end=end)
     held = held_at(service, needs, since=start)
+    step = timedelta(minutes=settings.TIMESTEP_MINUTES)
     return [
         Timestep(
             at=at,
             needed=need,
             forecast=told[at].gpus,
             held=held[at],
-            declared=declared_at(service, at),
+            declared=declared_over(service, start=at, step=step),
             by_declared=told[at].source == DemandForecast.Source.DECLARED,
         )
         for at, need in needs.items()

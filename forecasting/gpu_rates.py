@@ -14,7 +14,8 @@ from django.contrib.auth.models import User
 
 from clusters.refusals import Refused
 from forecasting import traffic
-from forecasting.core.profile import KEPT_DAYS
+from forecasting.core.profile import KEPT_DAYS, DemandError
+from forecasting.core.ramps import gpus_for
 from forecasting.models import RatePerGpu
 from workloads.models import Holding, Service
 
@@ -35,7 +36,9 @@ def in_force(service: Service) -> RatePerGpu | None:
     return _newest(service, Source.MEASURED)
 
 
-def declare(*, service: Service, rate: Decimal | None, by: User, now: datetime) -> RatePerGpu:
+def declare(
+    *, service: Service, rate: Decimal | None, by: User, now: datetime
+) -> RatePerGpu | None:
     """Keep what the owner says a GPU does a second; None withdraws it. The same is no change."""
     micro = None
     if rate is not None:
@@ -43,15 +46,26 @@ def declare(*, service: Service, rate: Decimal | None, by: User, now: datetime) 
             raise Refused(
                 "rate_per_gpu",
                 f"Give what one GPU does as 0.000001 to {traffic.HIGHEST_RATE:,} a second, "
-                f"not {rate}.",
+                f"not {str(rate)[:40]}.",
             )
         micro = int((rate * traffic.MICRO).to_integral_value())
     before = _newest(service, Source.DECLARED)
-    if before is not None and before.rate_micro == micro:
+    if (before and before.rate_micro) == micro:
         return before
+    if micro is not None:
+        _check_against_traffic(service, micro / traffic.MICRO, now)
     return RatePerGpu.objects.create(
         service=service, source=Source.DECLARED, rate_micro=micro, at=now, author=by
     )
+
+
+def _check_against_traffic(service: Service, rate: float, now: datetime) -> None:
+    """Refuse a rate by which the traffic that there was would take more GPUs than there are."""
+    peak = traffic.peak(service, since=now - timedelta(days=KEPT_DAYS))
+    try:
+        gpus_for(peak or 0, rate)
+    except DemandError as error:
+        raise Refused("rate_per_gpu", str(error)) from None
 
 
 def measure(*, service: Service, now: datetime) -> RatePerGpu | None:

@@ -81,7 +81,7 @@ def look(*, service: Service, now: datetime) -> Told | None:
 
 def tell(service: Service, profile: ServiceProfile, now: datetime) -> Told:
     """Work out what a service will want from the present timestep on. Writes nothing."""
-    start = _floor(now)
+    start = floor(now)
     terms = profiles.terms_of(service, profile.rate)
     found = _recent(service, profile, now)
     gpus = core.compose(
@@ -99,7 +99,8 @@ def step() -> timedelta:
     return timedelta(minutes=settings.TIMESTEP_MINUTES)
 
 
-def _floor(at: datetime) -> datetime:
+def floor(at: datetime) -> datetime:
+    """Return the start of the timestep that an instant lies in."""
     day = at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     return day + (at - day) // step() * step()
 
@@ -131,7 +132,7 @@ def _base(service: Service, start: datetime) -> int | None:
 
 
 def _keep_declared(service: Service, now: datetime) -> None:
-    start = _floor(now)
+    start = floor(now)
     this, following = demand_over(service, start=start, step=step(), timesteps=2)
     with transaction.atomic():
         _keep(service, start, this, Source.DECLARED, None, anew=False)

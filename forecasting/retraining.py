@@ -1,6 +1,7 @@
 """Learning by night from jobs that ended, and switching to it where it is no worse."""
 
 import hashlib
+import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from forecasting.core.kinds import KINDS
 from forecasting.models import Estimator
 from workloads.models import Job, Run
 
+logger = logging.getLogger(__name__)
 MOST_JOBS = 100_000  # the newest that are learned from
 LOCK_KEY = 7_300_418  # any number of our own that isn't another lock's
 KEPT = 7  # newest estimators of a kind whose parameters are kept, beside the active one
@@ -54,8 +56,14 @@ class _Rows:
 
 
 def retrain_all(*, now: datetime) -> list[Retrained]:
-    """Retrain each kind that can be learned from."""
-    return [retrain(kind=kind, now=now) for kind in KINDS]
+    """Retrain each kind that can be learned from; what one can't be keeps no other waiting."""
+    done = []
+    for kind in KINDS:
+        try:
+            done.append(retrain(kind=kind, now=now))
+        except Exception:
+            logger.exception("Estimates of %s can't be learned anew.", kind)
+    return done
 
 
 def retrain(*, kind: str, now: datetime, dry_run: bool = False) -> Retrained:
@@ -70,13 +78,14 @@ def retrain(*, kind: str, now: datetime, dry_run: bool = False) -> Retrained:
     if len(rows.seconds) < THIN:
         return Retrained(kind, len(rows.seconds), _too_few(len(rows.seconds)))
     newest = next(last(kind, 1), None)
-    if newest is not None and (newest.newest_at, newest.rows) == (rows.ended[-1], len(rows.ended)):
+    known = (KINDS[kind].version, rows.ended[-1], len(rows.ended))
+    if newest is not None and (newest.method, newest.newest_at, newest.rows) == known:
         return Retrained(kind, newest.rows, "No job has ended since the last time.")
     history = History.of(rows.described, rows.seconds)
     learned = comparing.learn_and_play(history)
-    known = None if old is None else _correction(old)
+    before = None if old is None else _correction(old)
     newer = np.flatnonzero([old is None or at > old.newest_at for at in rows.ended])
-    verdict = comparing.judge(learned, history, known, newer)
+    verdict = comparing.judge(learned, history, before, newer)
     made = Estimator(
         kind=kind,
         method=KINDS[kind].version,

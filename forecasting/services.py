@@ -210,11 +210,11 @@ def _histories(
 
 def _ended(kind: str, now: datetime) -> QuerySet[Job]:
     """Jobs that ran to their end. One at its time limit took that long at least; failed and
-    cancelled ones say nothing of how long the work takes."""
-    ran = (Job.State.COMPLETED, Job.State.TIMED_OUT)
-    scored = Job.objects.filter(
-        kind=kind, state__in=ran, forecasts__actual_s__gt=0, forecasts__planned=True
+    cancelled ones say nothing of how long the work takes, nor sessions, which end at will."""
+    ran = Job.objects.filter(
+        kind=kind, session=False, state__in=(Job.State.COMPLETED, Job.State.TIMED_OUT)
     )
+    scored = ran.filter(forecasts__actual_s__gt=0, forecasts__planned=True)
     return scored.filter(ended_at__lte=now).order_by("-pk")
 
 

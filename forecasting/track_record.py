@@ -68,6 +68,7 @@ def track_record(user: Person, *, since: datetime, now: datetime) -> Record:
     """
     found = truths(since=since, now=now).filter(visible_q(user, "job__budget__"))
     rows = _rows(found)
+    is_cut, rows = len(rows) > MOST, rows[:MOST]
     planned = [row for row in rows if row.planned]
     return Record(
         since=since,
@@ -76,7 +77,7 @@ def track_record(user: Person, *, since: datetime, now: datetime) -> Record:
         budgets=_groups(planned, ("kind", "budget")),
         variants=_groups([row for row in planned if row.variant], ("kind", "variant")),
         methods=_groups(rows, ("kind", "method", "planned")),
-        is_cut=len(rows) == MOST,
+        is_cut=is_cut,
     )
 
 
@@ -101,7 +102,7 @@ def _rows(found: QuerySet[Forecast]) -> list[_Row]:
             *("job__kind", "job__budget__path", "variant", "method", "planned"),
             *("p10_s", "p50_s", "p90_s", "actual_s", "job__expected_duration_s"),
             *("made_at", "scored_at", "job__gpus"),
-        )[:MOST]
+        )[: MOST + 1]
     )
     found_rows = []
     for row, mean in zip(rows, _means(rows), strict=True):

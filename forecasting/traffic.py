@@ -56,6 +56,8 @@ def store(
     found = _checked(rows, step, now)
     oldest = now - timedelta(days=settings.TRAFFIC_KEPT_DAYS)
     recent = {at: rate for at, rate in found.items() if at >= oldest}
+    if not recent:  # nothing is kept, so that it says nothing of the step either
+        return Stored(0, 0, 0, len(found))
     with transaction.atomic():
         _settle_step(service, step)
         new, changed = _write(service, recent)
@@ -113,6 +115,13 @@ def between(service: Service, *, start: datetime, end: datetime) -> list[tuple[d
     """Return the known rates a second of the steps that begin in [start, end)."""
     rows = TrafficBucket.objects.filter(service=service, at__gte=start, at__lt=end).order_by("at")
     return [(at, micro / MICRO) for at, micro in rows.values_list("at", "rate_micro")]
+
+
+def peak(service: Service, *, since: datetime) -> float | None:
+    """Return the highest known rate a second since an instant; None: nothing is known."""
+    rows = TrafficBucket.objects.filter(service=service, at__gte=since)
+    micro = rows.aggregate(highest=Max("rate_micro"))["highest"]
+    return None if micro is None else micro / MICRO
 
 
 def keep(*, now: datetime) -> int:
@@ -247,7 +256,8 @@ def _check_place(at: datetime, step: int, now: datetime) -> None:
 def _micro(rate: Decimal, at: datetime) -> int:
     if not rate.is_finite() or not 0 <= rate <= HIGHEST_RATE:
         raise Refused(
-            "traffic", f"Give a rate of 0 to {HIGHEST_RATE:,} a second for {_said(at)}, not {rate}."
+            "traffic",
+            f"Give a rate of 0 to {HIGHEST_RATE:,} a second for {_said(at)}, not {str(rate)[:40]}.",
         )
     return int((rate * MICRO).to_integral_value())
 
@@ -258,8 +268,6 @@ def _said(at: datetime) -> str:
 
 def _write(service: Service, rates: dict[datetime, int]) -> tuple[int, int]:
     """Write what is new or differs, in the order of time, so that no two lists wait crosswise."""
-    if not rates:
-        return 0, 0
     rows = TrafficBucket.objects.filter(
         service=service, at__gte=min(rates), at__lte=max(rates)
     ).values_list("at", "rate_micro")

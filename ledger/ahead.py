@@ -78,6 +78,8 @@ def _factors(days: Sequence[float]) -> list[float]:
         for seen in around
     ]
     mean = sum(found) / WEEK
+    if mean <= 0:  # refunds beyond what was charged: no weekday tells
+        return [1.0] * WEEK
     return [max(0.02, one / mean) for one in found]
 
 

@@ -53,6 +53,16 @@ def test_the_level_follows_a_change_and_one_wild_day_hardly_moves_it():
     assert wild[2] - wild[0] > calm[2] - calm[0]
 
 
+def test_refunds_beyond_what_was_charged_tell_nothing_of_weekdays():
+    days = [5, 0, -30, 190, -300, -10, 6, 205, -200, 170]
+    days += [-210, -300, -10, 5, 6, -1, 170, -10, -100, -210]
+    found = ahead.pace(days)
+    assert found is not None
+    assert found.factors == (1.0,) * 7
+    low, likely, high = found.sums(30.5)
+    assert 0 <= low <= likely <= high
+
+
 def test_the_newest_six_weeks_count():
     old = [random.Random(0).randrange(10**6) for _ in range(30)]
     recent = [random.Random(1).randrange(1000) for _ in range(ahead.MOST_DAYS)]

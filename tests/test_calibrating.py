@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from django.core.management import CommandError, call_command
 
+from allocator.pages import service as service_pages
 from clusters.refusals import Refused
 from forecasting import calibrating, gpu_rates, looking_ahead, traffic
 from forecasting import service_profiles as profiles
@@ -53,9 +54,10 @@ def job(tree) -> Job:
 
 
 def declare(job: Job, rate: object = 10) -> RatePerGpu:
-    return gpu_rates.declare(
-        service=job.service, rate=Decimal(str(rate)), by=make.someone(), now=T0
-    )
+    given = Decimal(str(rate))
+    found = gpu_rates.declare(service=job.service, rate=given, by=make.someone(), now=T0)
+    assert found is not None
+    return found
 
 
 @pytest.fixture
@@ -445,6 +447,58 @@ def test_a_declared_rate_comes_first_and_every_change_is_kept_with_its_author(jo
 def test_a_rate_that_can_t_be_is_refused(job, rate):
     with pytest.raises(Refused, match="Give what one GPU does as"):
         declare(job, rate)
+
+
+def test_a_rate_by_which_the_traffic_would_take_a_million_gpus_changes_nothing(calibrated):
+    before = calibrated.service.most_gpus
+    with pytest.raises(Refused, match="is a GPU's 1e-06 right") as refused:
+        calibrating.change(
+            service=calibrated.service,
+            by=make.someone(),
+            now=NOW,
+            rate_per_gpu=Decimal("0.000001"),
+            most_gpus=9,
+        )
+    assert refused.value.field == "rate_per_gpu"
+    calibrated.service.refresh_from_db()
+    assert (RatePerGpu.objects.count(), calibrated.service.most_gpus) == (1, before)
+
+
+def test_what_was_never_declared_is_not_withdrawn(job):
+    asked = {"service": job.service, "by": make.someone(), "now": NOW}
+    calibrating.change(**asked, rate_per_gpu=None, least_gpus=2, most_gpus=9)
+    assert not RatePerGpu.objects.exists()
+
+
+def test_a_rate_is_shown_as_it_was_declared_so_that_saving_it_again_changes_nothing(cast, job):
+    for rate in ("1234567.89", "0.000001", "12", "100"):
+        declare(job, rate)
+        found = service_pages.page(cast["member"], job, now=NOW)
+        assert Decimal(found.declared_rate) == Decimal(rate)
+        assert "e" not in found.declared_rate.lower()
+        assert declare(job, found.declared_rate).pk == RatePerGpu.objects.latest("pk").pk
+    assert RatePerGpu.objects.count() == 4
+
+
+def test_a_rate_beyond_all_bounds_asks_for_the_most_that_is_allowed():
+    terms = core.Terms(per_gpu=1e-6, cap=2, quantile=0.95, least=1, most=9, timestep_s=1800)
+    assert [terms.gpus(rate) for rate in (0, 2e-6, 9e-6, 1e12, math.inf)] == [1, 2, 9, 9, 9]
+    with pytest.raises(DemandError):
+        terms.gpus(math.nan)
+
+
+def test_a_service_that_has_ended_is_calibrated_no_more(calibrated):
+    calibrated.state, calibrated.ended_at = "cancelled", NOW
+    calibrated.save()
+    service = calibrated.service
+    for deed in (
+        lambda: calibrating.recalibrate(service=service, now=NOW),
+        lambda: calibrating.configure(service=service, calibrated=False),
+        lambda: calibrating.change(service=service, by=make.someone(), now=NOW, most_gpus=9),
+    ):
+        with pytest.raises(Refused, match="has ended: its profile counts no more"):
+            deed()
+    assert ServiceProfile.objects.count() == 1
 
 
 def test_the_rate_is_measured_where_the_service_was_busy(job):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from forecasting import demand_scores, traffic
+from forecasting import demand_scores, looking_ahead, traffic
 from forecasting.demand_scores import Timestep, realtime_track_record
 from forecasting.models import DemandForecast, DemandScore
 from tests import factories as make
@@ -93,6 +93,18 @@ def test_a_day_that_is_not_over_or_of_which_nothing_is_known_has_no_score(job):
     other = make.make_service(job.budget)
     traffic.store(job=other, rows=[(T0, Decimal(25))], now=NOW)
     assert demand_scores.needed(other.service, start=T0, end=NOW) == {}, "no rate of a GPU"
+
+
+def test_a_declared_profile_finer_than_a_timestep_is_held_against_its_peak(tree):
+    job = make.make_service(tree[PETREL], profile=(1, 4) * 48)
+    job.service.step_minutes = 15
+    job.service.save()
+    declare(job)
+    traffic.store(job=job, rows=[(T0, Decimal(35))], now=NOW)
+    looking_ahead.look(service=job.service, now=T0 - TIMESTEP)
+    told = DemandForecast.objects.get(at=T0).gpus
+    [one] = demand_scores.timesteps(job.service, start=T0, end=NOW)
+    assert (one.declared, one.forecast, told) == (4, 4, 4)
 
 
 def test_a_timestep_needs_the_peak_of_its_steps(tree):

@@ -13,7 +13,7 @@ from allocator import cycle, gaps
 from allocator.pages import submit
 from config import clock
 from tests import factories as make
-from tests.factories import HOUR, T0
+from tests.factories import HOUR, T0, TIMESTEP
 from tests.helpers import make_institute
 from tests.layers import LINE
 from tests.pages_world import client_of, text_of
@@ -136,6 +136,16 @@ def test_only_who_may_submit_there_may_ask(place):
     assert client_of(viewer).post(ADDRESS, body(place), **send).status_code == 403
 
 
+def test_numbers_of_jobs_that_one_may_not_see_are_not_confirmed(place):
+    other = make.make_job(place.tree["orlo/vision/tern"])
+    for number in (other.pk, other.pk + 1):
+        answer = asked(place, dependencies=[number])
+        assert answer.status_code == 400
+        assert f"There is no job {number}, or none that you may see." in answer.content.decode()
+    own = make.make_job(place.petrel)
+    assert asked(place, dependencies=[own.pk]).status_code == 200
+
+
 def test_a_service_is_quoted_by_its_profile(place):
     found = asked(place, kind="realtime", gpus=None, work=None, profile=[4] * 24, swap_cap=2).json()
     assert (found["verdict"], found["day_mgpus"]) == ("service", 4 * 86_400 * 1000)
@@ -205,8 +215,9 @@ def test_a_plan_that_is_over_tells_no_gap(place):
     cycle.run(at=T0, trigger="test")
     ask = {"gpus": 8, "durations_s": (60, 60, 60), "pools": []}
     assert gaps.first_gap(now=T0 + 10 * HOUR, **ask).low == T0 + 10 * HOUR
-    late = gaps.first_gap(now=T0 + 48 * HOUR, **ask)
-    assert (late.low, late.likely, late.high) == (None, None, None)
+    end = gaps.first_gap(now=T0, **ask).until
+    assert gaps.first_gap(now=end - TIMESTEP, **ask).low == end - TIMESTEP
+    assert gaps.first_gap(now=end, **ask) is None, "not: free before a past instant"
     assert gaps.first_gap(now=T0, **ask | {"gpus": 64}).low is None
 
 
@@ -232,6 +243,13 @@ def test_the_command_tells_the_same_as_the_api(place):
     assert any(line.split()[:1] == ["32"] for line in lines)
     assert text.rstrip().endswith("No number of GPUs is in time.")
     assert not Job.objects.exists()
+
+
+def test_the_command_says_no_number_is_too_late_where_it_knows_of_none(place):
+    text = command(place, deadline="2026-10-09T00:00:00Z", work=None, expected_duration_s=60)
+    assert text.rstrip().endswith(
+        "Say what it computes (work) to learn which numbers of GPUs are in time."
+    )
 
 
 def test_the_command_refuses_files_that_hold_no_job(place, tmp_path):

@@ -53,6 +53,11 @@ def test_declarations_are_corrected_by_how_like_ones_came_true(petrel):
     assert found.method == "declared_history"
 
 
+def test_sessions_tell_nothing_of_how_long_work_takes(petrel):
+    ended(petrel, 60, session=True, time_limit_s=60)
+    assert ask(petrel).method == "default"
+
+
 def test_the_nearest_history_with_three_jobs_counts(petrel):
     auk = petrel.parent.children.get(slug="auk")
     ended(auk, 100, gpus=4)  # same kind only

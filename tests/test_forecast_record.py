@@ -97,6 +97,14 @@ def test_only_what_completed_in_the_days_counts(cast, tree, pool):
     assert record(cast["admin"], days=30, now=ended + 31 * DAY).number == 0
 
 
+def test_a_record_of_exactly_as_many_as_are_looked_at_is_whole(cast, tree, pool, monkeypatch):
+    scored(tree[PETREL], 3)
+    for most, found in ((3, (False, 3)), (2, (True, 2))):
+        monkeypatch.setattr("forecasting.track_record.MOST", most)
+        seen = record(cast["root"])
+        assert (seen.is_cut, seen.number) == found
+
+
 def test_plain_forecasts_are_those_that_were_known_then(cast, tree):
     petrel = tree[PETREL]
     scored(petrel, 1, took=1000, at=T0 + HOUR)

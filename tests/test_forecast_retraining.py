@@ -1,5 +1,6 @@
 """Learning by night: from which jobs, switched when, one in force at every instant."""
 
+import dataclasses
 import hashlib
 from datetime import timedelta
 from io import StringIO
@@ -124,6 +125,33 @@ def test_nothing_new_is_not_learned_twice(petrel, pool):
     again = retrain(NIGHT + timedelta(days=1))
     assert (again.estimator, again.why) == (None, "No job has ended since the last time.")
     assert Estimator.objects.count() == 1
+
+
+def test_other_code_learns_anew_though_no_job_has_ended(petrel, pool, monkeypatch):
+    history(petrel, pool, 20)
+    retrain()
+    newer = dataclasses.replace(KINDS["training"], version="physics-2+correction-1")
+    monkeypatch.setitem(KINDS, "training", newer)
+    assert retraining.active("training") is None
+    made = retrain()
+    assert made.switched, made.why
+    assert retraining.active("training") == made.estimator
+    assert Estimator.objects.filter(state=State.ACTIVE).count() == 1
+
+
+def test_a_kind_that_can_t_be_learned_keeps_no_other_waiting(petrel, pool, monkeypatch, caplog):
+    history(petrel, pool, 20)
+    real = retraining.retrain
+
+    def break_one(*, kind, now):
+        if kind == "training":
+            raise FloatingPointError
+        return real(kind=kind, now=now)
+
+    monkeypatch.setattr(retraining, "retrain", break_one)
+    done = retraining.retrain_all(now=NIGHT)
+    assert [one.kind for one in done] == ["batch_inference", "quantization"]
+    assert "training" in caplog.text
 
 
 def test_a_dry_run_writes_nothing(petrel, pool):

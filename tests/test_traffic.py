@@ -120,6 +120,18 @@ def test_what_is_too_old_is_left_out_and_later_let_go_of(job, settings):
     assert TrafficBucket.objects.count() == 1
 
 
+def test_a_list_of_which_nothing_is_kept_does_not_say_what_a_step_is(job, settings):
+    settings.TRAFFIC_KEPT_DAYS = 56
+    assert store(job, rates(1, start=T0 - 90 * DAY)) == (0, 0, 0, 1)
+    assert store(job, rates(1, 2, step=HOUR / 6), step=10) == (2, 0, 0, 0)
+
+
+def test_a_refusal_quotes_no_more_than_the_first_digits(job):
+    with pytest.raises(Refused) as refused:
+        store(job, [(T0 - DAY, Decimal("9" * 100_000))])
+    assert len(refused.value.sentence) < 200
+
+
 def test_both_hours_that_a_clock_change_repeats_are_kept(job):
     """25 October 2026: 02:00 to 03:00 comes twice in Berlin, as two instants."""
     content = b"at,rate\n2026-10-25T02:00:00+02:00,7\n2026-10-25T02:00:00+01:00,9\n"

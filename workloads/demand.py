@@ -52,12 +52,21 @@ def demand_over(
     Shape ``(timesteps,)``. All that plans asks here. The peak, sampled at each profile step, so
     that a profile finer than a timestep isn't served its first minutes only.
     """
-    every = timedelta(minutes=min(service.step_minutes, 5))
-    samples = max(1, step // every)
     return tuple(
-        max(demand_at(service, start + step * t + every * n) for n in range(samples))
+        max(demand_at(service, at) for at in _within(service, start + step * t, step))
         for t in range(timesteps)
     )
+
+
+def declared_over(service: Service, *, start: datetime, step: timedelta) -> int:
+    """GPUs that the profile given by its owner wants in one timestep: its peak, as plans ask it."""
+    return max(declared_at(service, at) for at in _within(service, start, step))
+
+
+def _within(service: Service, start: datetime, step: timedelta) -> list[datetime]:
+    """The instants at which a profile is read for its peak in a timestep."""
+    every = timedelta(minutes=min(service.step_minutes, 5))
+    return [start + every * n for n in range(max(1, step // every))]
 
 
 def done_s(job: Job, run: Run | None, *, at: datetime) -> int:

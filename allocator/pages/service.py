@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -55,9 +56,9 @@ class ServicePage:
 
     @property
     def per_gpu(self) -> str:
-        """The rate of one GPU as a field holds it."""
+        """The rate of one GPU as a field holds it: exact, so that saved again it is the same."""
         micro = self.rate.rate_micro if self.rate else None
-        return "" if micro is None else f"{micro / traffic.MICRO:g}"
+        return "" if micro is None else f"{(Decimal(micro) / traffic.MICRO).normalize():f}"
 
     @property
     def declared_rate(self) -> str:

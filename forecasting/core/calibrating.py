@@ -45,7 +45,9 @@ class Terms:
         whole(self.least, "The least GPUs", 0, self.most)
 
     def gpus(self, rate: float) -> int:
-        """GPUs that a rate needs, within the bounds."""
+        """GPUs that a rate needs, within the bounds, however high it is."""
+        if rate >= self.per_gpu * self.most:
+            return self.most
         return max(self.least, min(self.most, gpus_for(rate, self.per_gpu)))
 
 

@@ -16,7 +16,7 @@ from config import clock
 from config.fields import Boolean, Instant, Integer, Strict
 from forecasting import calibrating, gpu_rates
 from forecasting import service_profiles as profiles
-from forecasting.looking_ahead import NEAR, step
+from forecasting.looking_ahead import NEAR, floor, step
 from forecasting.models import RatePerGpu, ServiceProfile
 from forecasting.traffic import MICRO
 from workloads.api.rows import visible_job
@@ -132,21 +132,16 @@ class Recalibrate(APIView):
 
 
 def service_of(job: Job) -> Service:
-    """Return a job's service; refuse other jobs, and those that have ended."""
+    """Return a job's service; refuse other jobs."""
     if not job.is_realtime:
         raise Refused("job", f"Job {job.pk} is no real-time service: it has no profile.")
-    if job.has_ended:
-        raise Refused("job", f"Job {job.pk} has ended: its profile counts no more.")
     return job.service
 
 
 def _shown(job: Job, now: datetime) -> Response:
-    if not job.is_realtime:
-        raise Refused("job", f"Job {job.pk} is no real-time service: it has no profile.")
-    service = job.service
+    service = service_of(job)
     present, (least, most) = profiles.in_force(service), profiles.bounds(service)
-    start = now.replace(minute=0, second=0, microsecond=0)
-    start += (now - start) // step() * step()
+    start = floor(now)
     versions = service.profiles.select_related("made_by").order_by("-version")[:SHOWN]
     shown = {
         "calibrated": service.calibrated,

@@ -18,7 +18,7 @@ from config import clock
 from config.fields import Instant, Integer, Text
 from forecasting import works
 from workloads.api.inputs import JobIn, spec_from
-from workloads.api.views import budget_to_submit_to
+from workloads.api.views import budget_to_submit_to, check_dependencies
 from workloads.specs import JobSpec
 
 
@@ -114,6 +114,7 @@ class Estimates(APIView):
         asked.is_valid(raise_exception=True)
         given = dict(asked.validated_data)
         budget = budget_to_submit_to(request, given.pop("budget"))
+        check_dependencies(request.user, given.get("dependencies", ()))
         try:
             found = estimated(budget, given, now=clock.now())
         except admission.AdmissionError as error:

@@ -1,5 +1,6 @@
 """Jobs: submit, list, show, cancel."""
 
+from collections.abc import Iterable
 from typing import Any, cast
 
 from django.contrib.auth.models import User
@@ -14,7 +15,7 @@ from rest_framework.views import APIView
 from allocator import admission, sessions, urgency
 from allocator.pages import session as session_pages
 from allocator.pages.names import Names
-from budgets.access import Action, standing, visible, visible_q
+from budgets.access import Action, Person, standing, visible, visible_q
 from budgets.models import Budget
 from config import clock
 from config.fields import Text
@@ -23,7 +24,6 @@ from workloads.api import rows
 from workloads.api.inputs import ExtensionIn, JobIn, JobQuery, UrgencyIn, spec_from
 from workloads.api.outputs import JobDetailOut, JobOut
 from workloads.models import Job
-from workloads.specs import JobSpec
 
 
 class Jobs(ListAPIView[Job]):
@@ -68,7 +68,7 @@ class Jobs(ListAPIView[Job]):
         given = dict(asked.validated_data)
         user, budget = _person(request), budget_to_submit_to(request, given.pop("budget"))
         spec = spec_from(given | _key(request, given))
-        _check_dependencies(user, spec)
+        check_dependencies(user, spec.dependencies)
         known = rows.by_key(user, spec.idempotency_key)
         try:
             job = admission.submit(budget=budget, user=user, spec=spec, now=clock.now())
@@ -192,10 +192,10 @@ def _key(request: Request, given: dict[str, Any]) -> dict[str, str]:
     return {"idempotency_key": Text().run_validation(header)}
 
 
-def _check_dependencies(user: User, spec: JobSpec) -> None:
+def check_dependencies(user: Person, asked: Iterable[int]) -> None:
     """A job that one may not see is no job to depend on, nor is its number confirmed."""
-    seen = Job.objects.filter(visible_q(user, "budget__"), pk__in=spec.dependencies)
-    missing = set(spec.dependencies) - set(seen.values_list("pk", flat=True))
+    seen = Job.objects.filter(visible_q(user, "budget__"), pk__in=list(asked))
+    missing = set(asked) - set(seen.values_list("pk", flat=True))
     if missing:
         raise ValidationError(
             {"dependencies": [f"There is no job {min(missing)}, or none that you may see."]}

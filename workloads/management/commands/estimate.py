@@ -103,13 +103,14 @@ def _told(quote: Quote) -> list[str]:
     if quote.options:
         lines += ["", f"{'GPUs':>6} {'likely':>10} {'9 in 10':>10} {'credits':>12}"]
         lines += [_option(one) for one in quote.options]
-    if quote.deadline is not None:
-        least = quote.least_in_time
-        lines += [
-            "",
-            f"In time from {least} GPUs on." if least else "No number of GPUs is in time.",
-        ]
-    return lines
+    return lines + ([] if quote.deadline is None else ["", _in_time(quote)])
+
+
+def _in_time(quote: Quote) -> str:
+    if not quote.options:
+        return "Say what it computes (work) to learn which numbers of GPUs are in time."
+    least = quote.least_in_time
+    return f"In time from {least} GPUs on." if least else "No number of GPUs is in time."
 
 
 def _option(one: Option) -> str:
