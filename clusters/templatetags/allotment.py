@@ -30,6 +30,7 @@ from clusters.writing import signed as signed
 from clusters.writing import signed_credits as signed_credits
 from clusters.writing import signed_gpu_hours as signed_gpu_hours
 from clusters.writing import signed_percent as signed_percent
+from clusters.writing import typed
 from clusters.writing import with_sign as with_sign
 from clusters.writing import written as written
 
@@ -57,7 +58,7 @@ for _written in (
 @register.filter
 def rate(per_mille: int) -> str:
     """A pool's rate, times the reference GPU: 1800 is 1.8."""
-    return f"{per_mille / 1000:.3f}".rstrip("0").rstrip(".")
+    return typed(f"{per_mille / 1000:.3f}".rstrip("0").rstrip("."))
 
 
 @register.filter
