@@ -184,6 +184,7 @@ def browser_page(
             page.wait_for_load_state("networkidle")
             return page
 
+        open_as.faults = faults  # type: ignore[attr-defined]  # for who expects some
         yield open_as
         browser.close()
     assert not faults
