@@ -10,13 +10,15 @@ import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management import call_command
+from django.http import HttpResponse
 from django.template import engines
-from django.test import Client
+from django.test import Client, RequestFactory
 from django.utils import translation
 
 from allocator.models import Cycle
 from budgets.forms.fields import Percent, amount_of
 from clusters import numerals
+from config.language import ReadersLanguage
 from tests import factories as make
 from tests.pages_day import NOW, Day, stand_at
 from tests.pages_world import client_of
@@ -133,6 +135,13 @@ def test_a_part_of_one_language_never_answers_for_another(reader, url):
     for answer in (english, other):
         vary = {one.strip().lower() for one in answer.headers["Vary"].split(",")}
         assert {"accept-language", "cookie", "hx-request"} <= vary
+
+
+def test_caches_hear_of_the_choice_where_nothing_else_asked_for_a_cookie():
+    page = ReadersLanguage(lambda request: HttpResponse())(RequestFactory().get("/somewhere"))
+    assert page.headers["Vary"] == "Cookie, Accept-Language"
+    told = ReadersLanguage(lambda request: HttpResponse())(RequestFactory().get("/api/v1/me/"))
+    assert "Vary" not in told.headers
 
 
 # --- What a language never touches ----------------------------------------------------------------
