@@ -17,9 +17,8 @@ from ledger.models import Entry
 from ledger.periods import before
 from ledger.problems import EntryProblem, Kind, Problems
 from ledger.running import Uncharged
+from ledger.segments import STARTED
 from ledger.share_changes import last_move, unlike_shares, unreadable_keys
-
-STARTED = (Period.Status.ACTIVE, Period.Status.CLOSED)
 
 
 def grant_problems() -> Problems:

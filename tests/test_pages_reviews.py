@@ -387,6 +387,85 @@ def test_a_refusal_stands_in_the_form_and_loses_nothing(cast, world):
     assert "Long thought about." in answer.content.decode()
 
 
+def test_what_a_pack_has_no_room_for_differs_too(world):
+    pack = pack_of(world)
+    fuller = replace(pack, more_asked=3, more_changes=2)
+    assert differences(pack, fuller) == (
+        Difference("", "asked", "number", 0, 3),
+        Difference("", "changes", "number", 0, 2),
+    )
+
+
+def test_changes_of_a_later_period_do_not_hide_those_of_this_one(cast, world):
+    tree, period = world
+    petrel, auk = tree["orlo/science/petrel"], tree["orlo/science/auk"]
+    times = [T0 + HOUR, *(period.ends_at + n * HOUR for n in range(7))]
+    for number, when in enumerate(times):
+        budgets.set_shares(
+            parent=tree["orlo/science"], shares={petrel: 60_000 + number, auk: 40_000 - number},
+            reason=f"r{number}", author=cast["manager"], base_version=1 + number, now=when,
+        )  # fmt: skip
+    pack = building.build(budget=petrel, period=period, now=times[-1])
+    assert [one.at for one in pack.chart.marks] == [T0 + HOUR]
+    assert [one.reason for one in pack.changes] == ["r0"]
+
+
+def test_every_change_of_the_own_share_is_counted(cast, world):
+    tree, _period = world
+    petrel, auk = tree["orlo/science/petrel"], tree["orlo/science/auk"]
+    for number in range(9):
+        budgets.set_shares(
+            parent=tree["orlo/science"], shares={petrel: 60_000 + number, auk: 40_000 - number},
+            reason="r", author=cast["manager"], base_version=1 + number,
+            now=T0 + (1 + number) * MINUTE,
+        )  # fmt: skip
+    pack = pack_of(world, "orlo/science/petrel")
+    assert (len(pack.changes), pack.more_changes) == (6, 3)
+
+
+def test_transfers_that_have_no_room_are_counted(cast, world):
+    tree, period = world
+    give(tree["orlo/science"], 500, period)
+    for number in range(8):
+        ledger.transfer(
+            source=tree["orlo/science"], target=tree["orlo/science/petrel"], amount_mgpus=1,
+            author=cast["admin"], note="n", key=f"t{number}", now=NOW - MINUTE,
+        )  # fmt: skip
+    pack = pack_of(world, "orlo/science/petrel")
+    assert (len(pack.transfers), pack.more_transfers) == (6, 2)
+    page = text_of(client_of(cast["manager"]).get(f"/reviews/{period.pk}/orlo/science/petrel"))
+    assert "2 more." in page
+
+
+def test_a_budget_that_moved_away_later_keeps_its_row_and_waits(cast, world):
+    tree, period = world
+    type(period).objects.filter(pk=period.pk).update(ends_at=NOW)
+    period.refresh_from_db()
+    before = pack_of(world)
+    budgets.move_budget(
+        budget=tree["orlo/science/petrel"], to=tree["orlo/vision"], share=1000, now=NOW + HOUR,
+        siblings={tree["orlo/vision/tern"]: 50_000}, author=cast["admin"], reason="x",
+    )  # fmt: skip
+    science = type(tree["orlo"]).objects.get(pk=tree["orlo/science"].pk)
+    after = building.build(budget=science, period=period, now=NOW + 2 * HOUR)
+    lasting = [(row.label, row.budget, row.share) for row in before.rows]
+    assert sorted(map(str, lasting)) == sorted(
+        str((row.label, row.budget, row.share)) for row in after.rows
+    )
+    waits = {one.label: (one.jobs, one.p90_s) for one in before.waits}
+    assert {one.label: (one.jobs, one.p90_s) for one in after.waits} == waits
+    assert after.all_waits.jobs == before.all_waits.jobs
+    page = client_of(cast["admin"]).get(f"/reviews/{period.pk}/orlo/science")
+    assert "elsewhere/petrel" not in page.content.decode()
+
+
+def test_a_version_of_any_length_is_none(cast, world):
+    _, period = world
+    for version in ("9" * 30, "9" * 5000, "²", "٣"):
+        address = f"/reviews/{period.pk}/orlo/science?version={version}"
+        assert client_of(cast["admin"]).get(address).status_code == 404
+
+
 def test_what_two_packs_differ_in_is_named(world):
     pack = pack_of(world)
     assert differences(pack, pack) == ()
@@ -478,6 +557,9 @@ def test_a_comment_can_be_edited_for_a_quarter_of_an_hour(cast, world):
         commenting.add(budget=row.budget, period=period, author=author, text="x" * 2001, now=NOW)
     row.refresh_from_db()
     assert row.text == "b"
+    commenting.edit(comment=row, by=author, text="d", now=NOW - HOUR)  # a clock set back
+    row.refresh_from_db()
+    assert (row.text, row.edited_at) == ("d", row.created_at)
 
 
 def test_the_list_says_which_reviews_were_held(cast, world):

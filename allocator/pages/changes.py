@@ -129,11 +129,15 @@ class _Calls:
         return self._given or Names.load()
 
 
-def of_child(budget: Budget, *, limit: int) -> list[Change]:
-    """Return the newest changes of one budget's own share, with nothing of its siblings'."""
+def of_child(budget: Budget, *, limit: int, within: Q | None = None) -> list[Change]:
+    """Return the newest changes of one budget's own share, with nothing of its siblings'.
+
+    ``within`` says among which change sets: those of a time are not hidden by what came later.
+    """
     if budget.parent_id is None:
         return []
-    sets = _newest([budget.parent_id]).filter(shares__budget=budget, shares__pool=None)
+    sets = _newest([budget.parent_id]).filter(within or Q())
+    sets = sets.filter(shares__budget=budget, shares__pool=None)
     found = of_sets(_with_shares(sets, budget)[: limit * FAR], child=budget)
     own = [replace(change, rest_before=0, rest_after=0) for change in found if change.moves]
     return own[:limit]

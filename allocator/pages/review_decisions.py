@@ -136,7 +136,8 @@ class _Decided:
             ]
             for one in sorted((*self.pack.by_hand, *self.pack.transfers), key=lambda one: one.at)
         ]
-        return Table(_("By hand and transferred"), columns, rows)
+        more = self._more(self.pack.more_transfers)
+        return Table(_("By hand and transferred"), columns, rows, note=more)
 
     def _options(self) -> Table:
         columns = [

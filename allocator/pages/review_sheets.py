@@ -14,6 +14,7 @@ from allocator.pages.review_drawing import Drawing
 from allocator.pages.review_tables import Cell, Column, Table, num, text
 from allocator.pages.review_words import delivered, parked_part
 from allocator.reviews.pack import Pack, Row, Waits, Weekly
+from budgets.access import is_within
 from clusters.writing import (
     credits,
     dated,
@@ -216,8 +217,9 @@ class _Sheets:
         ]
 
     def _url(self, row: Row) -> str:
-        if not row.budget or row.budget == self.about.budget:
-            return ""
+        own = row.budget == self.about.budget
+        if not row.budget or own or not is_within(row.burn.path, self.about.path):
+            return ""  # what moved out of sight has no page for whoever sees no more
         return reverse("review", kwargs={"pk": self.about.period, "path": row.burn.path})
 
     def _weeks_note(self) -> str:

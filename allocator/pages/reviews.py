@@ -24,6 +24,7 @@ from clusters.reading import reading
 from ledger import reports
 from ledger.membership import Membership
 from ledger.models import ClosingStatement
+from ledger.segments import STARTED
 
 LIVE = "live"
 PERIODS = 12
@@ -63,7 +64,7 @@ class Reviewed:
 @reading()
 def listing(user: Person, *, now: datetime) -> list[Reviewed]:
     """Return the periods that have started, the newest first. A constant number of queries."""
-    started = Period.objects.filter(status__in=keeping.STARTED, starts_at__lte=now)
+    started = Period.objects.filter(status__in=STARTED, starts_at__lte=now)
     periods = list(started.order_by("-starts_at")[:PERIODS])
     budgets = _programs(user)
     painted = hues.of_budgets() if budgets else {}
@@ -239,7 +240,8 @@ def ask(user: Person, *, pk: int, path: str, version: str = "") -> Asked:
         return Asked(budget, period, rows, None)
     if not version:
         return Asked(budget, period, rows, rows[0].version)
-    return Asked(budget, period, rows, int(version) if version.isdecimal() else 0)
+    is_number = version.isascii() and version.isdecimal() and len(version) < 10
+    return Asked(budget, period, rows, int(version) if is_number else 0)
 
 
 def pack_of(asked: Asked, *, now: datetime) -> tuple[Pack, Kept | None]:

@@ -25,7 +25,7 @@ from allocator.reviews.pack import (
     Weekly,
 )
 from budgets import hues, plans, shares
-from budgets.access import Kind, Standing
+from budgets.access import Kind, NamedThen, Standing, is_within
 from budgets.models import Budget, Period
 from clusters.reading import reading
 from ledger import curves
@@ -34,6 +34,7 @@ from ledger.closing_statements import corrected, corrections
 from ledger.exports.sections import checksum
 from ledger.full_report import Asked, FullReport, full_report
 from ledger.instants import from_seconds, midnight, to_seconds
+from ledger.membership import Membership
 from ledger.models import ClosingStatement, Entry
 from ledger.spenders import JobSpent, PersonSpent
 from ledger.totals import Total
@@ -43,7 +44,6 @@ from workloads.models import Run
 SECOND, DAY = timedelta(seconds=1), timedelta(days=1)
 MOST_SPENDERS = 6  # of the ten that a burn report ranks
 MOST_WEEKLY = 6
-STARTED = (Period.Status.ACTIVE, Period.Status.CLOSED)
 
 
 def least(budget: Budget) -> Standing:
@@ -69,7 +69,7 @@ class _Builder:
     def __post_init__(self) -> None:
         self.start = self.period.starts_at
         self.end = max(min(self.now, self.period.ends_at), self.start + SECOND)
-        self.last = to_seconds(self.end - SECOND)
+        self.last = self.end - SECOND
 
     @cached_property
     def report(self) -> FullReport:
@@ -82,24 +82,32 @@ class _Builder:
 
     @cached_property
     def nodes(self) -> Mapping[int, shares.TreeNode]:
-        return shares.tree(at=from_seconds(self.last), budgets=self.every)
+        return shares.tree(at=self.last, budgets=self.every)
 
     @cached_property
     def planned(self) -> plans.Plans:
-        return plans.load(period=self.period, at=min(self.now, from_seconds(self.last)))
+        return plans.load(period=self.period, at=min(self.now, self.last))
+
+    @cached_property
+    def row_of(self) -> Mapping[int, int]:
+        """The budget and what stood below it at the end, each with the child whose row it is in."""
+        tree, top, found = Membership.load(), self.budget.pk, {}
+        at = to_seconds(self.last)
+        for pk in self.every:
+            chain = tree.chain(pk, at)
+            if top in chain:
+                found[pk] = chain[max(0, chain.index(top) - 1)]
+        return found
 
     @cached_property
     def below(self) -> set[int]:
-        """The budget and what stood below it at the end."""
-        return {
-            pk
-            for pk, one in self.every.items()
-            if f"{one.path}/".startswith(f"{self.budget.path}/")
-        }
+        """Of these the ones that are below it still: whoever sees it reads what is asked there."""
+        return {pk for pk in self.row_of if is_within(self.every[pk].path, self.budget.path)}
 
     @cached_property
     def rows(self) -> list[Row]:
-        ids = {one.path: pk for pk, one in self.every.items()}
+        named = NamedThen(least(self.budget), self.last)
+        ids = {named.path(self.every[pk].path): pk for pk in {*self.row_of.values()}}
         rows = [self._row(one, ids.get(one.path, 0)) for one in self.report.burn.rows]
         rows.sort(key=lambda one: (one.burn.is_reserve, -abs(one.over_mgpus), one.label))
         return rows
@@ -118,6 +126,7 @@ class _Builder:
         changes, more_changes = deciding.changed(
             budget=self.budget, ids=self.below, start=self.start, end=self.end
         )
+        transfers, more_transfers = deciding.transfers(self.budget, start=self.start, end=self.end)
         return Pack(
             about=self._about(),
             total=self._row(self.report.burn.total, self.budget.pk),
@@ -135,11 +144,12 @@ class _Builder:
             changes=changes,
             more_changes=more_changes,
             by_hand=self.report.by_hand,
-            transfers=deciding.transfers(self.budget, start=self.start, end=self.end),
+            transfers=transfers,
             options=deciding.options(self.budget, start=self.start, end=self.end),
             comments=commenting.said(budget=self.budget, period=self.period),
             previous=self._previous(),
             corrected_later_mgpus=self._corrected_later(),
+            more_transfers=more_transfers,
         )
 
     def _about(self) -> About:
@@ -235,24 +245,13 @@ class _Builder:
     def _waits(self) -> tuple[tuple[Waits, ...], Waits]:
         names = {one.budget: one.label for one in self.rows if one.budget}
         return queueing.waits(
-            budget_ids=None if len(self.below) == len(self.every) else self.below,
-            row_of=self._rows_of(),
+            budget_ids=None if len(self.row_of) == len(self.every) else self.row_of.keys(),
+            row_of=self.row_of,
             names=names,
             start=self.start,
             end=self.end,
             counts_waiting=self.now < self.period.ends_at,
         )
-
-    def _rows_of(self) -> Mapping[int, int]:
-        """In whose row each budget counts: a child of the pack's, or the pack's own."""
-        parents = {pk: node.parent_id for pk, node in self.nodes.items()}
-        top, found = self.budget.pk, {}
-        for pk in self.below:
-            row, above = pk, parents.get(pk)
-            while above is not None and above != top and pk != top:
-                row, above = above, parents.get(above)
-            found[pk] = row if above == top else top
-        return found
 
     def _jobs(self, dearest: tuple[JobSpent, ...]) -> Iterator[Job]:
         ids = [one.job for one in dearest]

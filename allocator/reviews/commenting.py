@@ -61,7 +61,8 @@ def edit(*, comment: ReviewComment, by: Person, text: str, now: datetime) -> Rev
     row = _locked(comment, by)
     if not may_edit(by, row, now):
         raise Refused("text", "A comment can be edited for 15 minutes: add another one.")
-    row.text, row.edited_at = checked(text), now
+    # A clock that was set back doesn't make it edited before it was written.
+    row.text, row.edited_at = checked(text), max(now, row.created_at)
     row.save(update_fields=["text", "edited_at"])
     return row
 

@@ -16,6 +16,7 @@ from ledger.by_hand import ByHand
 from ledger.models import Entry
 
 MOST_ASKED, MOST_CHANGES, MOST_OPTIONS, MARKS = 8, 6, 4, 6
+MOST_OWN = 24  # changes of the budget's own share that are counted
 SECOND = timedelta(seconds=1)
 SHOWN = (ChangeSet.Status.APPROVED, ChangeSet.Status.PROPOSED)
 
@@ -76,23 +77,16 @@ def changed(
     """
     inside = Q(effective_at__gt=start, effective_at__lt=end, status=ChangeSet.Status.APPROVED)
     proposed = Q(status=ChangeSet.Status.PROPOSED, created_at__lt=end, effective_at__gte=start)
-    sets = ChangeSet.objects.filter(inside | proposed, parent_id__in=ids)
+    within = inside | proposed
+    sets = ChangeSet.objects.filter(within, parent_id__in=ids)
     newest = sets.select_related("parent", "author", "decided_by").order_by("-effective_at", "-pk")
     rows = list(newest.prefetch_related("shares__budget", "shares__pool")[:MOST_CHANGES])
     more = sets.count() - len(rows) if len(rows) == MOST_CHANGES else 0
-    own = [one for one in changes.of_child(budget, limit=MARKS) if _is_inside(one, start, end)]
+    own = changes.of_child(budget, limit=MOST_OWN, within=within)
     found = [*changes.of_sets(rows), *own]
     found.sort(key=lambda one: (one.change_set.effective_at, one.change_set.pk), reverse=True)
     more += max(0, len(found) - MOST_CHANGES)
     return tuple(_change(one) for one in found[:MOST_CHANGES]), more
-
-
-def _is_inside(one: changes.Change, start: datetime, end: datetime) -> bool:
-    """Say whether a change took effect in the interval, or is proposed."""
-    row = one.change_set
-    if row.status == ChangeSet.Status.PROPOSED:
-        return row.created_at < end and row.effective_at >= start
-    return row.status == ChangeSet.Status.APPROVED and start < row.effective_at < end
 
 
 def _change(one: changes.Change) -> Change:
@@ -108,25 +102,26 @@ def _change(one: changes.Change) -> Change:
     )
 
 
-def transfers(budget: Budget, *, start: datetime, end: datetime) -> tuple[ByHand, ...]:
-    """Return the newest transfers to and from the budget that somebody decided. One query."""
+def transfers(budget: Budget, *, start: datetime, end: datetime) -> tuple[tuple[ByHand, ...], int]:
+    """Return the newest transfers to and from the budget that somebody decided, and how many more.
+
+    Two queries at most.
+    """
     found = Entry.objects.filter(
         kind=Entry.Kind.TRANSFER, budget=budget, at__gte=start, at__lt=end, author__isnull=False
     )
     rows = found.select_related("author").order_by("-at", "-pk")[:MOST_CHANGES]
-    return tuple(
+    told = tuple(
         ByHand(one.at, one.kind, budget.path, one.amount_mgpus, name_of(one.author), one.note)
         for one in rows
     )
+    return told, found.count() - len(told) if len(told) == MOST_CHANGES else 0
 
 
 def marks(budget: Budget, *, start: datetime, end: datetime) -> tuple[Mark, ...]:
     """Return the changes of the budget's own share inside the period, oldest first."""
-    found = (
-        one
-        for one in changes.of_child(budget, limit=MARKS)
-        if one.change_set.status in SHOWN and start < one.change_set.effective_at < end
-    )
+    within = Q(status__in=SHOWN, effective_at__gt=start, effective_at__lt=end)
+    found = changes.of_child(budget, limit=MARKS, within=within)
     named = [Mark(one.change_set.effective_at, _label(one), one.is_open) for one in found]
     return tuple(sorted(named, key=lambda one: one.at))
 

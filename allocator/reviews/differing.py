@@ -23,7 +23,8 @@ OF_TOTAL = {
     "forecast_high_mgpus": "credits",
 }
 OF_ROWS = ("granted_mgpus", "settled_mgpus")
-COUNTED = ("asked", "changes", "by_hand", "comments")
+# Lists of the pack, and what says how many more there are than it shows.
+COUNTED = {"asked": "more_asked", "changes": "more_changes", "by_hand": "", "comments": ""}
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,14 @@ def _all(before: Pack, after: Pack) -> Iterator[Difference]:
             one, two = (row.burn if row else None for row in (old, new))
             yield from _one(named.label, figure, "credits", one, two)
         yield from _one(named.label, "share", "percent", old, new)
-    for figure in COUNTED:
-        first, then = len(getattr(before, figure)), len(getattr(after, figure))
+    for figure, more in COUNTED.items():
+        first, then = (len(getattr(one, figure)) + _more(one, more) for one in (before, after))
         if first != then:
             yield Difference("", figure, "number", first, then)
+
+
+def _more(pack: Pack, figure: str) -> int:
+    return getattr(pack, figure) if figure else 0
 
 
 def _by_budget(pack: Pack) -> dict[int, Row]:

@@ -17,9 +17,9 @@ from allocator.reviews.freezing import frozen, thawed
 from allocator.reviews.pack import Pack
 from budgets.models import Budget, Period
 from budgets.refusals import Refused, check_instant
+from ledger.segments import STARTED
 
 TEXT_MAX = 4000
-STARTED = (Period.Status.ACTIVE, Period.Status.CLOSED)
 NO_PERIOD = "There is no such period, or it has not started."
 
 

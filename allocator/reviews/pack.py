@@ -253,6 +253,7 @@ class Pack:
     comments: tuple[Said, ...]
     previous: Previous | None
     corrected_later_mgpus: int = 0  # by entries of later periods
+    more_transfers: int = 0
     format: int = field(default=1)
 
     @property
