@@ -4,6 +4,8 @@ from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
 
+from budgets.account_models import OneTimePassword as OneTimePassword
+from budgets.account_models import SignInTry as SignInTry
 from budgets.checkpoint_models import BudgetPlan as BudgetPlan
 from budgets.checkpoint_models import Checkpoint as Checkpoint
 from budgets.checkpoint_models import CheckpointResult as CheckpointResult

@@ -35,6 +35,8 @@ CSRF_TRUSTED_ORIGINS = env.origins("CSRF_TRUSTED_ORIGINS")
 SECRET_KEY = secret_key(DATA_DIR, may_generate=not SECURE and set(ALLOWED_HOSTS) <= {*LOCAL_HOSTS})
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if SECURE else None
 SECURE_SSL_REDIRECT = SECURE
+# How many proxies stand before the server: that far from its end X-Forwarded-For is believed.
+PROXIES = env.integer("PROXIES", 1 if SECURE else 0, least=0, most=9)
 SECURE_REDIRECT_EXEMPT = [r"^healthz$"]  # asked over plain HTTP from inside the container
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if SECURE else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE
@@ -44,6 +46,7 @@ CSRF_COOKIE_SECURE = SECURE
 SESSION_COOKIE_HTTPONLY = True
 X_FRAME_OPTIONS = "DENY"
 SECURE_REFERRER_POLICY = "same-origin"
+AUTHENTICATION_BACKENDS = ["config.sign_in.LimitedBackend"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in (
@@ -202,6 +205,7 @@ REST_FRAMEWORK = {
         "rest_framework.throttling.UserRateThrottle",
     ],
     "DEFAULT_THROTTLE_RATES": {"anon": "60/min", "user": f"{API_REQUESTS_PER_MINUTE}/min"},
+    "NUM_PROXIES": PROXIES,
     "EXCEPTION_HANDLER": "config.problems.handler",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }

@@ -131,6 +131,7 @@ api: list[URLPattern | URLResolver] = [
 
 pages: list[URLPattern | URLResolver] = [
     path("sign-in", own_pages.SignIn.as_view(), name="sign-in"),
+    path("password", own_pages.password, name="password"),
     path("sign-out", LogoutView.as_view(), name="sign-out"),
     path("language", set_language, name="language"),
     path("search", own_pages.search, name="search"),

@@ -2,15 +2,25 @@
 
 from typing import Any
 
+from django.contrib.auth import login
 from django.contrib.auth.decorators import login_required
+from django.contrib.auth.forms import AuthenticationForm, SetPasswordForm
+from django.contrib.auth.models import User
 from django.contrib.auth.views import LoginView
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.templatetags.static import static
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods
 
 from allocator.demo import people
 from allocator.pages import search as pages
+from budgets import signing_in
 from config.clock import now
+from config.sign_in import ServesOnce, TryLater
+
+CHOOSES = "chooses_password"  # in the session: who may set a password, and against which
 
 
 class SignIn(LoginView):
@@ -24,6 +34,48 @@ class SignIn(LoginView):
             for person in people.accounts()
         ]
         return super().get_context_data(demo_accounts=accounts, **kwargs)
+
+    def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
+        """Say why; after too many tries with 429; whose password serves once chooses another."""
+        errors = form.non_field_errors().as_data()
+        once = next((error for error in errors if isinstance(error, ServesOnce)), None)
+        if once is not None:
+            self.request.session.cycle_key()
+            self.request.session[CHOOSES] = [once.user.pk, once.user.get_session_auth_hash()]
+            return redirect("password")
+        answer = super().form_invalid(form)
+        later = next((error for error in errors if isinstance(error, TryLater)), None)
+        if later is not None:
+            answer.status_code = 429
+            answer["Retry-After"] = str(later.seconds)
+        return answer
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@sensitive_post_parameters()
+@never_cache
+def password(request: HttpRequest) -> HttpResponse:
+    """Choose a password in place of one that somebody else made."""
+    user = _chooser(request)
+    if user is None:
+        return redirect("sign-in")
+    form = SetPasswordForm(user, request.POST or None)
+    if form.is_valid():
+        signing_in.choose_password(user=user, password=form.cleaned_data["new_password1"])
+        del request.session[CHOOSES]
+        login(request, user)
+        return redirect("overview")
+    context = {"form": form, "account": user.username}
+    return render(
+        request, "registration/password.html", context, status=422 if form.errors else 200
+    )
+
+
+def _chooser(request: HttpRequest) -> User | None:
+    """Return who signed in with a password that serves once, and is still the same."""
+    pk, known = request.session.get(CHOOSES, (None, ""))
+    user = User.objects.filter(pk=pk, is_active=True).first() if pk else None
+    return user if user is not None and user.get_session_auth_hash() == known else None
 
 
 @login_required

@@ -1,14 +1,17 @@
 """Who is asking, tokens, and roles."""
 
+from http import HTTPStatus
 from typing import Any
 
+from django.contrib.auth import authenticate
 from django.contrib.auth.models import User
+from django.core.exceptions import NON_FIELD_ERRORS
 from django.http import Http404
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.authtoken.models import Token
 from rest_framework.authtoken.views import ObtainAuthToken
-from rest_framework.exceptions import PermissionDenied, ValidationError
+from rest_framework.exceptions import APIException, PermissionDenied, ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.throttling import AnonRateThrottle
@@ -21,6 +24,7 @@ from budgets.models import Budget, Role
 from config import clock
 from config.fields import Strict, Text
 from config.parsers import BoundedJSONParser
+from config.sign_in import TryLater
 
 
 class MeOut(serializers.Serializer[Any]):
@@ -55,6 +59,17 @@ class TokenOut(serializers.Serializer[Any]):
     token = serializers.CharField()
 
 
+class TooManyTries(APIException):
+    """429, with Retry-After: so many tries to sign in failed that the next may come later."""
+
+    status_code = HTTPStatus.TOO_MANY_REQUESTS
+    default_code = "too_many"
+
+    def __init__(self, later: TryLater) -> None:
+        super().__init__(later.message)
+        self.wait = later.seconds
+
+
 class SignInForToken(ObtainAuthToken):
     """A token for scripts: send it as `Authorization: Token …`. It is one's own until revoked."""
 
@@ -63,10 +78,17 @@ class SignInForToken(ObtainAuthToken):
 
     @extend_schema(request=TokenIn, responses=TokenOut, auth=[])
     def post(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        TokenIn(data=request.data).is_valid(raise_exception=True)
-        checked = self.get_serializer(data=request.data)
-        checked.is_valid(raise_exception=True)
-        token, _ = Token.objects.get_or_create(user=checked.validated_data["user"])
+        """Answer 429 with Retry-After when too many tries of an account failed."""
+        asked = TokenIn(data=request.data)
+        asked.is_valid(raise_exception=True)
+        try:
+            user = authenticate(request=request, **asked.validated_data)
+        except TryLater as later:
+            raise TooManyTries(later) from None
+        if user is None:
+            wrong = "Name and password don't fit, or the account is deactivated: give others."
+            raise ValidationError({NON_FIELD_ERRORS: [wrong]}, code="authorization")
+        token, _ = Token.objects.get_or_create(user=user)
         return Response({"token": token.key})
 
 
