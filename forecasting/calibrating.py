@@ -45,8 +45,8 @@ class Made:
 def recalibrate(*, service: Service, now: datetime, by: User | None = None) -> ServiceProfile:
     """Make the next version, put it in force unless it is worse, and look ahead with it.
 
-    Of two at once one writes, and both answer with what it wrote. Raises Refused where traffic or
-    a GPU's rate don't suffice.
+    Of two at once one writes, and both answer with what it wrote, unless it was made with other
+    terms. Raises Refused where traffic or a GPU's rate don't suffice.
     """
     _check_lives(service)
     seen = profiles.newest(service)
@@ -55,7 +55,7 @@ def recalibrate(*, service: Service, now: datetime, by: User | None = None) -> S
     with transaction.atomic():
         row = Service.objects.select_for_update(no_key=True).get(pk=service.pk)
         latest = profiles.newest(row)
-        if latest != seen and latest is not None:
+        if latest is not None and latest != seen and latest.terms == asdict(made.terms):
             return latest
         written = _write(row, latest, made, by, now)
     looking_ahead.look(service=row, now=now)
@@ -134,7 +134,10 @@ def change(
             gpu_rates.declare(service=service, rate=rate, by=by, now=now)
         row = configure(service=service, **asked)
     if row.calibrated and not problem(row, now=now):
-        recalibrate(service=row, now=now, by=by)
+        try:
+            recalibrate(service=row, now=now, by=by)
+        except Refused as refused:  # what was asked is saved all the same
+            logger.info("Service of job %s keeps its profile: %s", row.job_id, refused.sentence)
     return row
 
 

@@ -362,6 +362,24 @@ def test_of_two_versions_at_once_the_later_is_not_written(calibrated, monkeypatc
     assert found.version == ServiceProfile.objects.count() == 2
 
 
+def test_what_was_made_meanwhile_with_other_terms_does_not_count(calibrated, monkeypatch):
+    """By night a version is made, as its owner changes how many GPUs it may have."""
+    send(calibrated, days=1, until=NOW + DAY)
+    made, before = calibrating.make, profiles.live().get()
+
+    def slowly(service, now):
+        monkeypatch.setattr(calibrating, "make", made)
+        calibrating.recalibrate(service=before, now=now)  # read before the change
+        return made(service, now)
+
+    monkeypatch.setattr(calibrating, "make", slowly)
+    asked = {"service": calibrated.service, "by": make.someone(), "now": NOW + DAY}
+    calibrating.change(**asked, least_gpus=4, most_gpus=6)
+    found = profiles.in_force(calibrated.service)
+    assert found is not None
+    assert (found.version, min(found.week), max(found.week)) == (3, 4, 6)
+
+
 # --- Clock changes, gaps, launches ---------------------------------------------------------------
 
 CHANGE = datetime(2026, 10, 25, tzinfo=UTC)  # Berlin's clocks go back from 03:00 to 02:00
@@ -462,6 +480,25 @@ def test_a_rate_by_which_the_traffic_would_take_a_million_gpus_changes_nothing(c
     assert refused.value.field == "rate_per_gpu"
     calibrated.service.refresh_from_db()
     assert (RatePerGpu.objects.count(), calibrated.service.most_gpus) == (1, before)
+
+
+def test_what_is_asked_is_saved_though_no_profile_can_be_made_of_a_standstill(job):
+    declare(job)
+    send(job, of=lambda at: 0 if at > NOW - 4 * DAY else 50)
+    with pytest.raises(Refused, match="some demand"):
+        calibrating.recalibrate(service=job.service, now=NOW)
+    calibrating.change(service=job.service, by=make.someone(), now=NOW, calibrated=True)
+    job.service.refresh_from_db()
+    assert job.service.calibrated
+    assert demand_at(job.service, NOW) == 12
+
+
+def test_only_what_follows_its_traffic_is_said_to_miss_it(cast, calibrated):
+    late = NOW + 2 * DAY
+    assert service_pages.page(cast["member"], calibrated, now=late).is_stale
+    calibrating.configure(service=calibrated.service, calibrated=False)
+    calibrated.service.refresh_from_db()
+    assert not service_pages.page(cast["member"], calibrated, now=late).is_stale
 
 
 def test_what_was_never_declared_is_not_withdrawn(job):

@@ -51,8 +51,8 @@ class ServicePage:
 
     @property
     def is_stale(self) -> bool:
-        """Whether its traffic has stopped: the level isn't known any more."""
-        return self.last is not None and self.last < self.now - STALE
+        """Whether the traffic that it follows has stopped: the level isn't known any more."""
+        return self.follows and self.last is not None and self.last < self.now - STALE
 
     @property
     def per_gpu(self) -> str:
