@@ -19,6 +19,7 @@ DESCRIPTION = """\
   ./run coverage        the suite on SQLite, and which lines of domain and core it covers
   ./run check           ruff, mypy, migrations, deployment settings, layers
   ./run bench [ARGS]    what plans are worth beside simpler planners', and their time
+  ./run pictures        pictures of the main pages from the demo's day, into docs/images/pages
   ./run manage ARGS     a management command, such as: ./run manage reconcile
 """
 
@@ -57,6 +58,9 @@ def _dispatch(processes: Processes, options: argparse.Namespace, rest: list[str]
         case "coverage":
             environment.prepare(processes, dev=True)
             return testing.coverage(processes)
+        case "pictures":
+            environment.prepare(processes, dev=True)
+            return processes.run([str(PYTHON), "-m", "tests.pictures"])
         case "check":
             environment.prepare(processes, dev=True)
             return checks.check(processes)
@@ -77,7 +81,7 @@ def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    names = ("demo", "setup", "serve", "test", "coverage", "check", "bench", "manage")
+    names = ("demo", "setup", "serve", "test", "coverage", "check", "bench", "pictures", "manage")
     parser.add_argument("command", nargs="?", default="demo", help=argparse.SUPPRESS)
     parser.add_argument("--port", type=_port, help="port of the web pages (default: 8000)")
     parser.add_argument("--no-serve", action="store_true", help="end after the demo's report")
