@@ -15,6 +15,7 @@ from allocator.core.problem import Problem
 from allocator.core.scenario import read_problem
 from allocator.core.settings import Settings
 from allocator.core.solve import solve
+from allocator.core.validate import ProblemError
 from allocator.models import Cycle
 from allocator.packing import unpack
 from allocator.snapshot import Snapshot
@@ -72,11 +73,12 @@ def versions() -> dict[str, str]:
 def repeat(cycle: Cycle) -> Repeated:
     """Plan a cycle's snapshot as it was planned then, and compare the plans.
 
-    Raises NotRepeatable where the snapshot is gone, or where it took too long to be waited for.
+    Raises NotRepeatable where the snapshot is gone or not to be read, or where it took too long to
+    be waited for.
     """
     if why := refusal(cycle):
         raise NotRepeatable(why)
-    problem = read_problem(unpack(bytes(cycle.snapshot)))
+    problem = problem_of(cycle)
     cap = int(cycle.versions.get(CAP, settings.PREEMPTION_CAP_PERCENT))
     result = solve(
         problem,
@@ -93,6 +95,18 @@ def repeat(cycle: Cycle) -> Repeated:
         differences=tuple(differences(then, result.plan.grid())),
         versions=tuple(_changed(cycle.versions)),
     )
+
+
+def problem_of(cycle: Cycle) -> Problem:
+    """Return what a cycle saw. Raises NotRepeatable where another release stored it otherwise."""
+    try:
+        return read_problem(unpack(bytes(cycle.snapshot)))
+    except ProblemError as error:
+        by = cycle.versions.get("allotment", "another")
+        raise NotRepeatable(
+            f"Release {by} stored what cycle {cycle.pk} saw in a form that release "
+            f"{settings.VERSION} does not read: look at it with release {by}. ({error})"
+        ) from error
 
 
 def refusal(cycle: Cycle) -> str:

@@ -270,6 +270,20 @@ def test_the_cap_of_then_counts_and_what_took_too_long_is_refused(
     assert "Its plan took 60 s, longer than the 10 s" in text
 
 
+def test_what_another_release_stored_says_so(cast: dict[str, User]) -> None:
+    cycle = newest()
+    stored = unpack(bytes(cycle.snapshot)) | {"of_another_release": 1}
+    versions = cycle.versions | {"allotment": "0.0.9"}
+    Cycle.objects.filter(pk=cycle.pk).update(snapshot=pack(stored), versions=versions)
+    said = "Release 0.0.9 stored what"
+    assert said in text_of(page_of(cast["admin"], cycle))
+    assert said in text_of(client_of(cast["admin"]).post(f"/cycles/{cycle.pk}/replay"))
+    client = APIClient()
+    client.force_authenticate(cast["admin"])
+    answer = client.post(f"/api/v1/cycles/{cycle.pk}/replay/")
+    assert (answer.status_code, said in answer.json()["detail"]) == (409, True)
+
+
 # --- API and files -------------------------------------------------------------------------------
 
 

@@ -9,9 +9,7 @@ from django.conf import settings
 from django.http import Http404
 
 from allocator import repeating
-from allocator.core.scenario import read_problem
 from allocator.models import Alarm, Cycle
-from allocator.packing import unpack
 from allocator.pages import cycles
 from allocator.pages.cycle_levels import Level
 from allocator.pages.cycle_parts import Before, Change, Saw, Start, Stop, Waits
@@ -96,8 +94,11 @@ def page(user: Person, pk: int) -> CyclePage:
         "later": after.pk if after else None,
         "no_replay": repeating.refusal(cycle),
     }
-    stored = unpack(bytes(cycle.snapshot)) if cycle.snapshot else {}
-    if not stored:
+    if not cycle.snapshot:
         failed = cycle.status == Cycle.Status.FAILED
         return CyclePage(**told, gone="" if failed else repeating.gone(cycle))
-    return CyclePage(**told, gone="", **Reader(cycle, names, read_problem(stored)).told())
+    try:
+        problem = repeating.problem_of(cycle)
+    except repeating.NotRepeatable as error:
+        return CyclePage(**(told | {"no_replay": str(error)}), gone=str(error))
+    return CyclePage(**told, gone="", **Reader(cycle, names, problem).told())
