@@ -13,6 +13,9 @@ from allocator.pages.names import Names
 from budgets.models import Notice
 from config import clock
 from forecasting import retraining
+from forecasting.core import comparing
+from forecasting.core.correction import WAYS
+from forecasting.core.kinds import KINDS
 from forecasting.models import Forecast
 from forecasting.track_record import track_record
 from tests import factories as make
@@ -141,6 +144,25 @@ def test_the_page_opens_with_its_answer(cast, tree, pool):
     page = forecasts.page(cast["member"], now=NOW, days=30)
     assert page.calibration["said"] == [10, 50, 90]
     assert page.calibration["series"][0]["true_per_mille"] == page.kinds[0].tally.below
+
+
+def test_what_was_learned_and_not_switched_to_is_not_nothing(cast, tree, pool, monkeypatch):
+    history(tree[PETREL], pool, 20)
+    no = comparing.Verdict(False, "Not better than physics.")
+    monkeypatch.setattr(comparing, "judge", lambda *_: no)
+    retraining.retrain(kind="training", now=NOW)
+    text = text_of(client_of(cast["root"]).get("/forecasts"))
+    assert "Not better than physics." in text
+    assert text.count("Nothing is learned yet") == len(KINDS) - 1
+
+
+def test_ways_of_holding_out_are_told_in_words(cast, tree, pool):
+    history(tree[PETREL], pool, 40)
+    retraining.retrain(kind="training", now=NOW)
+    text = text_of(client_of(cast["root"]).get("/forecasts"))
+    assert "Held out by chance:" in text
+    assert "by known" not in text
+    assert set(forecasts.WAYS) == set(WAYS)
 
 
 def test_without_any_it_says_what_to_do(cast):

@@ -31,6 +31,13 @@ METHODS = {
     "history": gettext_lazy("like jobs"),
     "default": gettext_lazy("the kind's range"),
 }
+# By what jobs were held out: at random, or all of a type, a size, a number together.
+WAYS = {
+    "known": gettext_lazy("chance"),
+    "gpu": gettext_lazy("type of GPU"),
+    "size": gettext_lazy("size of the model"),
+    "count": gettext_lazy("number of GPUs"),
+}
 
 
 @dataclass(frozen=True)
@@ -181,7 +188,10 @@ def _learned(kind: str) -> Learned:
     active = retraining.active(kind)
     scores = active.scores if active else {}
     held_out = [
-        (way, {name: round(one[name] * 100_000) for name in ("physics", "corrected")})
+        (
+            str(WAYS.get(way, way)),
+            {name: round(one[name] * 100_000) for name in ("physics", "corrected")},
+        )
         for way, one in scores.items()
     ]
     return Learned(_label(kind), active, newest, held_out)
