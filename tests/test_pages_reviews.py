@@ -264,6 +264,29 @@ def test_simulations_are_shown_to_who_may_see_them(cast, world):
     assert "what if" not in text_of(client_of(cast["viewer"]).get(address))
 
 
+def test_a_simulation_tells_of_the_budget_whatever_it_is_called_since(cast, world):
+    tree, period = world
+    petrel, auk = tree["orlo/science/petrel"], tree["orlo/science/auk"]
+    figures = [
+        {
+            "path": one.path, "owed_gpu_seconds": 100, "delivered_gpu_seconds": got,
+            "waits": {"jobs": 0, "p50_s": None},
+        }
+        for one, got in ((petrel, 75), (auk, 10))
+    ]  # fmt: skip
+    course = {"shares": "now", "policy": "fairshare", "budgets": figures}
+    Simulation.objects.create(
+        asked_by=cast["manager"], budget=petrel, name="what if", state="done",
+        created_at=T0 + HOUR, policies=["fairshare"], result={"courses": [course]},
+        trees={"now": {"nodes": [], "budgets": {petrel.pk: petrel.path, auk.pk: auk.path}}},
+    )  # fmt: skip
+    for one, slug in ((petrel, "gannet"), (auk, "petrel")):
+        budgets.rename_budget(budget=one, slug=slug, name=slug, author=cast["admin"], now=NOW)
+    petrel.refresh_from_db()
+    (option,) = building.build(budget=petrel, period=period, now=NOW).options
+    assert option.delivered_part == 75_000
+
+
 def test_a_page_takes_as_many_queries_for_twice_as_many_budgets(cast, world):
     tree, period = world
     client, address = client_of(cast["admin"]), f"/reviews/{period.pk}/orlo/science"

@@ -10,6 +10,7 @@ from django.db.models import Q
 from allocator.models import Simulation
 from allocator.pages import changes
 from allocator.reviews.pack import Asked, Change, Mark, Moved, Option
+from allocator.simulating.inputs import trees_of
 from budgets.access import Standing
 from budgets.models import WHOLE, Budget, ChangeSet, Request
 from ledger.by_hand import ByHand
@@ -140,7 +141,7 @@ def options(budget: Budget, *, start: datetime, end: datetime) -> tuple[Option, 
     """Return the newest simulations that were asked for the budget and are done. One query."""
     done = Simulation.objects.filter(budget=budget, state=Simulation.State.DONE)
     inside = done.filter(created_at__gte=start, created_at__lt=end)
-    rows = inside.defer("trace", "trees", "picture").order_by("-pk")[:MOST_OPTIONS]
+    rows = inside.defer("trace", "picture").order_by("-pk")[:MOST_OPTIONS]
     return tuple(one for row in rows for one in _option(row, budget))
 
 
@@ -156,8 +157,9 @@ def _option(row: Simulation, budget: Budget) -> Iterator[Option]:
         (one for one in courses if one["shares"] == "now" and one["policy"] == ours["policy"]), None
     )
     base = base if base is not ours else None
-    delivered, wait = _of(ours, budget)
-    delivered_before, wait_before = _of(base, budget) if base else (None, None)
+    called = _called(row, budget)
+    delivered, wait = _of(ours, called)
+    delivered_before, wait_before = _of(base, called) if base else (None, None)
     yield Option(
         pk=row.pk,
         name=_title(row),
@@ -178,10 +180,21 @@ def _title(row: Simulation) -> str:
     return row.trace_name
 
 
-def _of(course: Mapping[str, Any], budget: Budget) -> tuple[int | None, int | None]:
-    """What the budget got of what it was owed, and its jobs' median wait."""
+def _called(row: Simulation, budget: Budget) -> str:
+    """Return the path by which a simulation names a budget: that of back then.
+
+    Since then the budget may have been renamed or moved, and another one may have its path.
+    """
+    known: dict[int, str] = {}
+    for tree in trees_of(row).values():
+        known |= tree.budgets
+    return known.get(budget.pk, "") if known else budget.path  # a tree file's nodes have no ids
+
+
+def _of(course: Mapping[str, Any], path: str) -> tuple[int | None, int | None]:
+    """What a budget got of what it was owed, and its jobs' median wait."""
     mine: Iterable[Mapping[str, Any]] = course["budgets"]
-    found = next((one for one in mine if one["path"] == budget.path), None)
+    found = next((one for one in mine if one["path"] == path), None)
     if found is None:
         return None, None
     owed, got = found["owed_gpu_seconds"], found["delivered_gpu_seconds"]
