@@ -1,19 +1,11 @@
 """Aligned UTC timesteps: planned and charged as one, named by their start."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
-from django.conf import settings
+from ledger.instants import timestep, timestep_at
 
-
-def step() -> timedelta:
-    return timedelta(minutes=settings.TIMESTEP_MINUTES)
-
-
-def floor(at: datetime) -> datetime:
-    """Start of the timestep that an instant lies in."""
-    day = at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    return day + (at - day) // step() * step()
+step, floor = timestep, timestep_at
 
 
 def between(start: datetime, end: datetime) -> Iterator[datetime]:

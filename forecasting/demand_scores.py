@@ -20,6 +20,7 @@ from forecasting import service_profiles as profiles
 from forecasting.core.profile import DemandError
 from forecasting.core.ramps import gpus_for
 from forecasting.models import DemandForecast, DemandScore
+from ledger.instants import timestep
 from workloads.demand import declared_over
 from workloads.models import Service
 
@@ -85,7 +86,7 @@ def timesteps(service: Service, *, start: datetime, end: datetime) -> list[Times
     }
     needs = needed(service, start=start, end=end)
     held = held_at(service, needs, since=start)
-    step = timedelta(minutes=settings.TIMESTEP_MINUTES)
+    step = timestep()
     return [
         Timestep(
             at=at,
@@ -106,20 +107,22 @@ def needed(service: Service, *, start: datetime, end: datetime) -> dict[datetime
         per_gpu = (profiles.rate_of(service).rate_micro or 0) / traffic.MICRO
     except Refused:
         return {}
-    step = timedelta(minutes=settings.TIMESTEP_MINUTES)
+    step = timestep()
     each = timedelta(minutes=service.traffic_step_minutes or settings.TIMESTEP_MINUTES)
     peaks: dict[datetime, float] = {}
     for at, rate in traffic.between(service, start=start - each, end=end):
         first = start + (at - start) // step * step
         for n in range(max(1, each // step)):
-            timestep = first + step * n
-            if start <= timestep < end:
-                peaks[timestep] = max(peaks.get(timestep, 0.0), rate)
-    try:
-        return {at: gpus_for(rate, per_gpu) for at, rate in sorted(peaks.items())}
-    except DemandError as error:
-        logger.warning("The need of service %s isn't known: %s", service.job_id, error)
-        return {}
+            begins = first + step * n
+            if start <= begins < end:
+                peaks[begins] = max(peaks.get(begins, 0.0), rate)
+    found = {}
+    for at, rate in sorted(peaks.items()):
+        try:
+            found[at] = gpus_for(rate, per_gpu)
+        except DemandError as error:  # a rate that can't be right: that timestep isn't known
+            logger.warning("A need of service %s isn't known: %s", service.job_id, error)
+    return found
 
 
 def held_at(
@@ -127,7 +130,7 @@ def held_at(
 ) -> dict[datetime, int]:
     """Return the GPUs that were held at the middle of each timestep that begins at an instant."""
     spans = gpu_rates.spans(service, since=since)
-    half = timedelta(minutes=settings.TIMESTEP_MINUTES) / 2
+    half = timestep() / 2
     return {
         at: sum(
             gpus

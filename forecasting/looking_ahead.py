@@ -7,7 +7,7 @@ read it, and kept of the next timestep, so that it can be held against what came
 
 import logging
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
@@ -18,6 +18,7 @@ from forecasting.core import calibrating as core
 from forecasting.core.demand import Ahead, ahead
 from forecasting.core.profile import DemandError
 from forecasting.models import DemandForecast, ServiceProfile
+from ledger.instants import timestep, timestep_at
 from workloads.demand import demand_over, of_profile
 from workloads.models import Holding, Service
 
@@ -74,35 +75,25 @@ def look(*, service: Service, now: datetime) -> Told | None:
         }
         row.save(update_fields=["forecast"])
         _keep(row, told.start, told.gpus[0], told.source, profile.version, anew=False)
-        _keep(row, told.start + step(), told.gpus[1], told.source, profile.version, anew=True)
+        _keep(row, told.start + timestep(), told.gpus[1], told.source, profile.version, anew=True)
     service.forecast = row.forecast
     return told
 
 
 def tell(service: Service, profile: ServiceProfile, now: datetime) -> Told:
     """Work out what a service will want from the present timestep on. Writes nothing."""
-    start = floor(now)
+    start = timestep_at(now)
     terms = profiles.terms_of(service, profile.rate)
     found = _recent(service, profile, now)
     gpus = core.compose(
         found=found,
         of_week=lambda at: of_profile(profile.week, profile.step_minutes, service.time_zone, at),
         start=start,
-        timesteps=FAR // step(),
+        timesteps=FAR // timestep(),
         base=_base(service, start),
         terms=terms,
     )
     return Told(start, gpus, Source.WEEK if found is None else Source.RECENT)
-
-
-def step() -> timedelta:
-    return timedelta(minutes=settings.TIMESTEP_MINUTES)
-
-
-def floor(at: datetime) -> datetime:
-    """Return the start of the timestep that an instant lies in."""
-    day = at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    return day + (at - day) // step() * step()
 
 
 def _recent(service: Service, profile: ServiceProfile, now: datetime) -> Ahead | None:
@@ -112,7 +103,7 @@ def _recent(service: Service, profile: ServiceProfile, now: datetime) -> Ahead |
         known = profiles.history(service, until=now, days=RECENT_DAYS)
         if known is None or known.end < now - FRESH:
             return None
-        steps = int((now + NEAR + step() - known.end).total_seconds()) // known.step_s + 1
+        steps = int((now + NEAR + timestep() - known.end).total_seconds()) // known.step_s + 1
         return ahead(model, known, steps, profile.fitted["quantile"])
     except (DemandError, Refused) as error:
         logger.info("Service of job %s follows its week: %s", service.job_id, error)
@@ -132,11 +123,11 @@ def _base(service: Service, start: datetime) -> int | None:
 
 
 def _keep_declared(service: Service, now: datetime) -> None:
-    start = floor(now)
-    this, following = demand_over(service, start=start, step=step(), timesteps=2)
+    start = timestep_at(now)
+    this, following = demand_over(service, start=start, step=timestep(), timesteps=2)
     with transaction.atomic():
         _keep(service, start, this, Source.DECLARED, None, anew=False)
-        _keep(service, start + step(), following, Source.DECLARED, None, anew=True)
+        _keep(service, start + timestep(), following, Source.DECLARED, None, anew=True)
 
 
 def _keep(

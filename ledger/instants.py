@@ -50,6 +50,17 @@ def timestep_seconds() -> int:
     return settings.TIMESTEP_MINUTES * 60
 
 
+def timestep() -> timedelta:
+    """Return the same as a length of time."""
+    return timedelta(seconds=timestep_seconds())
+
+
+def timestep_at(at: datetime) -> datetime:
+    """Return the start of the timestep that an instant lies in."""
+    day = at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return day + (at - day) // timestep() * timestep()
+
+
 def span(start: datetime, end: datetime) -> tuple[datetime, datetime]:
     """Return both ends of a half-open interval in UTC; refuse one that ends before it starts."""
     start, end = whole(start, "start"), whole(end, "end")

@@ -95,6 +95,18 @@ def test_a_day_that_is_not_over_or_of_which_nothing_is_known_has_no_score(job):
     assert demand_scores.needed(other.service, start=T0, end=NOW) == {}, "no rate of a GPU"
 
 
+def test_a_rate_that_can_t_be_right_leaves_the_rest_of_its_day_known(job):
+    tell(job, 3, 3, 3, 3, 3, 3)
+    traffic.store(job=job, rows=[(T0 + HOUR, Decimal(10) ** 12)], now=NOW)
+    found = demand_scores.timesteps(job.service, start=T0, end=NOW)
+    assert [(one.at - T0, one.needed) for one in found] == [
+        (0 * TIMESTEP, 3),
+        (1 * TIMESTEP, 3),
+        (4 * TIMESTEP, 1),
+        (5 * TIMESTEP, 1),
+    ]
+
+
 def test_a_declared_profile_finer_than_a_timestep_is_held_against_its_peak(tree):
     job = make.make_service(tree[PETREL], profile=(1, 4) * 48)
     job.service.step_minutes = 15
@@ -158,5 +170,5 @@ def test_one_service_that_can_t_be_scored_keeps_no_other_waiting(job, caplog):
     DemandForecast.objects.create(service=broken.service, at=T0, gpus=1, source="week")
     type(broken.service).objects.filter(job=broken).update(profile=[])
     assert demand_scores.score_all(now=NOW) == 1
-    assert f"The need of service {other.pk} isn't known" in caplog.text
+    assert f"A need of service {other.pk} isn't known" in caplog.text
     assert f"Forecasts of service {broken.pk} can't be scored." in caplog.text

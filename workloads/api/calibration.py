@@ -16,9 +16,10 @@ from config import clock
 from config.fields import Boolean, Instant, Integer, Strict
 from forecasting import calibrating, gpu_rates
 from forecasting import service_profiles as profiles
-from forecasting.looking_ahead import NEAR, floor, step
+from forecasting.looking_ahead import NEAR
 from forecasting.models import RatePerGpu, ServiceProfile
 from forecasting.traffic import MICRO
+from ledger.instants import timestep, timestep_at
 from workloads.api.rows import visible_job
 from workloads.api.traffic import Rate, sender_of
 from workloads.demand import demand_over
@@ -141,7 +142,7 @@ def service_of(job: Job) -> Service:
 def _shown(job: Job, now: datetime) -> Response:
     service = service_of(job)
     present, (least, most) = profiles.in_force(service), profiles.bounds(service)
-    start = floor(now)
+    start = timestep_at(now)
     versions = service.profiles.select_related("made_by").order_by("-version")[:SHOWN]
     shown = {
         "calibrated": service.calibrated,
@@ -153,7 +154,7 @@ def _shown(job: Job, now: datetime) -> Response:
         "rates": service.gpu_rates.select_related("author").order_by("-pk")[:SHOWN],
         "demand_from": start,
         "demand_step_minutes": settings.TIMESTEP_MINUTES,
-        "demand": demand_over(service, start=start, step=step(), timesteps=NEAR // step()),
+        "demand": demand_over(service, start=start, step=timestep(), timesteps=NEAR // timestep()),
         "versions": versions,
     }
     return Response(CalibrationOut(shown).data)
