@@ -314,3 +314,25 @@ class RateForm(forms.Form):
             "effective_at": given["effective_at"],
             "reason": given["reason"],
         }
+
+
+class InviteForm(forms.Form):
+    """An account for somebody new, as `accounts.invite` takes it."""
+
+    username = forms.CharField(
+        label=gettext_lazy("Account"),
+        max_length=150,
+        widget=forms.TextInput(attrs=CONTROL | {"autocomplete": "off", "autocapitalize": "none"}),
+    )
+    name = forms.CharField(
+        label=gettext_lazy("Name"),
+        max_length=150,
+        required=False,
+        widget=forms.TextInput(attrs=CONTROL | {"autocomplete": "off"}),
+    )
+    email = forms.EmailField(
+        label=gettext_lazy("E-mail"),
+        required=False,
+        widget=forms.EmailInput(attrs=CONTROL | {"autocomplete": "off"}),
+        help_text=gettext_lazy("Notices are copied to it."),
+    )

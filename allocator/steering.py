@@ -28,6 +28,7 @@ from budgets.models import (
 )
 from budgets.notices import name_of
 from budgets.refusals import credits
+from budgets.roles import keeping_an_administrator
 from clusters.models import Pool
 from ledger import services as ledger
 from ledger.models import Entry
@@ -262,7 +263,7 @@ def remove_checkpoint(*, checkpoint: Checkpoint, by: User, now: datetime) -> Non
 
 def give_role(*, user: User, budget: Budget, kind: str, by: User, now: datetime) -> Role:
     """Give a role in place of the one that a person had there, and keep who did."""
-    with transaction.atomic():
+    with keeping_an_administrator():
         before = Role.objects.filter(user=user, budget=budget).first()
         made = budgets.give_role(user=user, budget=budget, kind=kind)
         decisions.on_role(
@@ -273,7 +274,7 @@ def give_role(*, user: User, budget: Budget, kind: str, by: User, now: datetime)
 
 def take_role(*, user: User, budget: Budget, by: User, now: datetime) -> bool:
     """Take a person's role in a budget away, and keep who did; False if there was none."""
-    with transaction.atomic():
+    with keeping_an_administrator():
         before = Role.objects.filter(user=user, budget=budget).first()
         if before is None:
             return False

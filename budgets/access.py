@@ -200,6 +200,18 @@ def may_administer(user: Person) -> bool:
     return held.everything or any(held.can(Action.ADMINISTER, path) for path in roots)
 
 
+def administrators() -> QuerySet[User]:
+    """Return who may administer the organisation now: never nobody, see `budgets.roles`."""
+    roots = Role.objects.filter(budget__parent=None, kind=Kind.ADMINISTRATOR).values("user_id")
+    return User.objects.filter(Q(is_superuser=True) | Q(pk__in=roots), is_active=True)
+
+
+def gives_roles(held: Standing) -> list[str]:
+    """Return the paths at and below which somebody gives some roles; [] where nowhere."""
+    least = RANK[NEEDS[Action.MANAGE_ROLES]]
+    return [path for path, kind in held.roles if RANK[kind] >= least]
+
+
 def visible(user: Person) -> QuerySet[Budget]:
     """Return the budgets a person may see, archived ones included."""
     return Budget.objects.filter(visible_q(user))

@@ -1,7 +1,12 @@
 """Giving and taking roles. Who may is decided by `budgets.access`."""
 
-from django.contrib.auth.models import User
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from budgets.access import administrators
 from budgets.models import Budget, Role
 from budgets.refusals import Refused
 
@@ -18,3 +23,20 @@ def take_role(*, user: User, budget: Budget) -> bool:
     """Take a person's role in a budget away; False if there was none."""
     deleted, _ = Role.objects.filter(user=user, budget=budget).delete()
     return bool(deleted)
+
+
+@contextmanager
+def keeping_an_administrator() -> Iterator[None]:
+    """Undo what leaves the organisation without an administrator who may sign in, and refuse it.
+
+    Whoever does such a thing beside waits, and then counts anew.
+    """
+    with transaction.atomic():
+        before = len(administrators().order_by("pk").select_for_update())
+        yield
+        if before and not administrators().exists():
+            raise Refused(
+                "kind",
+                "Nobody would be left who administers the organisation: make somebody else its "
+                "administrator first.",
+            )

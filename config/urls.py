@@ -11,6 +11,7 @@ from allocator import api as allocator
 from allocator import views as cluster_pages
 from allocator.views import audit as audit_pages
 from allocator.views import cycles as cycle_pages
+from allocator.views import people as people_pages
 from allocator.views import reviews as review_pages
 from allocator.views import settings as settings_pages
 from allocator.views import simulator as simulator_pages
@@ -214,6 +215,8 @@ pages: list[URLPattern | URLResolver] = [
         cycle_pages.cycle_file,
         name="cycle-file",
     ),
+    path("settings/people", people_pages.people, name="people"),
+    path("settings/people/<int:pk>", people_pages.person, name="person"),
     path("settings/pools", settings_pages.pools, name="pools"),
     path("audit", audit_pages.audit, name="audit"),
     path("audit.csv", audit_pages.audit_file, name="audit-file"),

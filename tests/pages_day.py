@@ -25,7 +25,7 @@ CLOCKS = (
         "allocator.views.simulator",
         "allocator.views.cycles",
         "allocator.views.audit",
-        *("allocator.views.settings", "budgets.views.drafts"),
+        *("allocator.views.settings", "allocator.views.people", "budgets.views.drafts"),
     ),
 )
 

@@ -305,6 +305,9 @@ PAGES = [
     ("get", "forecasts", EVERYONE),
     ("get", "plan", EVERYONE),
     ("get", "plan.json", EVERYONE),
+    ("get", "settings/people", ABOVE_ALL | {"manager": 200}),
+    ("post", "settings/people", ABOVE_ALL),
+    ("get", "settings/people/{person}", ABOVE_ALL | {"manager": 200}),
     ("get", "settings/pools", EVERYONE),
     ("post", "settings/pools", ADMINISTRATORS),
     ("get", "audit", EVERYONE),
@@ -374,6 +377,7 @@ def ids(cast: dict[str, User], tree: dict[str, Budget]) -> dict[str, int]:
         "checkpoint": checkpoint.pk,
         "exemption": exemption.pk,
         "request": request.pk,
+        "person": cast["member"].pk,
         "notice": Notice.objects.get(user=cast["member"]).pk,
         "simulation": asking.ask(by=cast["manager"], now=make.T0, trace=TRACE, equal=True).pk,
     }
@@ -409,7 +413,7 @@ def test_who_is_signed_out_is_sent_to_sign_in(ids: dict[str, int]) -> None:
 
 def test_the_table_has_every_page() -> None:
     of_budgets = ("change_set", "period", "checkpoint", "exemption", "request", "notice", "comment")
-    names = ("job", "cycle", "window", "simulation", *of_budgets)
+    names = ("job", "person", "cycle", "window", "simulation", *of_budgets)
     numbers = dict.fromkeys(names, 1)
     asked = [address.partition("?")[0].format(**numbers) for _, address, _ in PAGES]
     for route in (*urls.pages, *urls.operations):

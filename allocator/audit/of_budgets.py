@@ -313,6 +313,8 @@ class Decisions(Reader):
     def _url(one: Decision, path: str) -> str:
         if one.period_id:
             return reverse("period", args=[one.period_id])
+        if one.kind == Decision.Kind.PERSON and one.person_id:
+            return reverse("person", args=[one.person_id])
         return reverse("budget", args=[path]) if path else ""
 
 

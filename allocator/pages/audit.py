@@ -14,7 +14,7 @@ from allocator.audit.listing import KINDS
 from allocator.audit.rows import Filters, Row
 from allocator.pages import keyed
 from allocator.pages.names import Names
-from budgets.access import Person, visible
+from budgets.access import Person, gives_roles, may_administer, standing, visible
 from budgets.models import Budget
 from ledger.instants import iso
 
@@ -35,12 +35,13 @@ class AuditPage:
     until: str
     now: datetime
     file: str  # address of the same as CSV
+    has_people: bool  # the reader may look at people
     kinds: tuple[str, ...] = KINDS
 
 
 def page(user: Person, *, query: Mapping[str, Any], now: datetime) -> AuditPage:
     """Read a part of the list. A constant number of queries."""
-    filters = read(query)
+    filters, held = read(query), standing(user)
     before = keyed.words(query, "before")
     found = listing.part(user, filters=filters, key=before, size=ROWS)
     newest = keyed.link(query) if before else ""
@@ -55,6 +56,7 @@ def page(user: Person, *, query: Mapping[str, Any], now: datetime) -> AuditPage:
         until=keyed.words(query, "to"),
         now=now,
         file=keyed.link(query),
+        has_people=bool(gives_roles(held)) or may_administer(user),
     )
 
 
