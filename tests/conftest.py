@@ -179,7 +179,7 @@ def browser_page(
             )
             page = context.new_page()
             page.on("pageerror", lambda error: faults.append(str(error)))
-            page.on("console", lambda m: faults.append(m.text) if m.type == "error" else None)
+            page.on("console", lambda m: faults.append(m.text) if _is_fault(m) else None)
             page.goto(live_server.url + url)
             page.wait_for_load_state("networkidle")
             return page
@@ -188,6 +188,12 @@ def browser_page(
         yield open_as
         browser.close()
     assert not faults
+
+
+def _is_fault(message: Any) -> bool:
+    """Whether the console tells of a fault; htmx tells there of what leaving a page broke off."""
+    left = ("htmx:afterRequest", "htmx:sendAbort")
+    return message.type == "error" and not message.text.startswith(left)
 
 
 # --- Rows that all tests of a file share ---------------------------------------------------------

@@ -406,6 +406,8 @@ def test_each_page_answers_each_person_as_the_table_says(
 def test_who_is_signed_out_is_sent_to_sign_in(ids: dict[str, int]) -> None:
     client = client_of(None)
     for method, address, _ in PAGES:
+        if address in OPEN:
+            continue
         answer = getattr(client, method)(f"/{address.format(**ids)}")
         assert answer.status_code == 302, address
         assert answer["Location"].startswith(("/sign-in", "/admin/login")), address

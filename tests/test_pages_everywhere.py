@@ -39,6 +39,8 @@ SERIOUS = """async () => {
   return found.filter(v => ['serious', 'critical'].includes(v.impact))
     .map(v => v.id + ': ' + v.nodes.slice(0, 3).map(n => n.target.join(' ')).join(' | '));
 }"""
+# Colours of buttons fade over when the theme changes.
+FADED = "() => Promise.allSettled(document.getAnimations().map(one => one.finished))"
 BEYOND = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -147,6 +149,6 @@ def _faults(page: Any, url: str) -> list[str]:
     page.evaluate(AXE)
     for theme in THEMES:
         page.evaluate("theme => document.documentElement.dataset.bsTheme = theme", theme)
-        page.wait_for_timeout(300)  # colours of buttons fade over
+        page.evaluate(FADED)
         faults += [f"{theme}: {fault}" for fault in page.evaluate(SERIOUS)]
     return faults
