@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Entry point of the management commands; a wrong setting ends it with one sentence."""
+"""Entry point of the management commands; wrong settings and old databases get one sentence."""
 
 import os
 import sys
@@ -12,7 +12,16 @@ def main() -> None:
     from config.env import load_settings_or_exit
 
     load_settings_or_exit()
-    execute_from_command_line(sys.argv)
+    from django.db import DatabaseError
+
+    try:
+        execute_from_command_line(sys.argv)
+    except DatabaseError:
+        from config.migrated import SENTENCE, is_behind
+
+        if not is_behind():
+            raise
+        sys.exit(f"allotment: {SENTENCE}")
 
 
 if __name__ == "__main__":

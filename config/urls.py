@@ -267,3 +267,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *pages,
     *operations,
 ]
+
+handler500 = own_pages.failed

@@ -1,5 +1,6 @@
 """Pages that belong to no app: signing in, and the search field."""
 
+import sys
 from typing import Any
 
 from django.contrib.auth import login
@@ -7,9 +8,11 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import AuthenticationForm, SetPasswordForm
 from django.contrib.auth.models import User
 from django.contrib.auth.views import LoginView
-from django.http import HttpRequest, HttpResponse
+from django.db import DatabaseError
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.templatetags.static import static
+from django.views import defaults
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
@@ -18,6 +21,8 @@ from allocator.demo import people
 from allocator.pages import search as pages
 from budgets import signing_in
 from config.clock import now
+from config.migrated import SENTENCE, is_behind
+from config.problems import CONTENT_TYPE
 from config.sign_in import ServesOnce, TryLater
 
 CHOOSES = "chooses_password"  # in the session: who may set a password, and against which
@@ -92,3 +97,14 @@ def search(request: HttpRequest) -> HttpResponse:
 def icon(request: HttpRequest) -> HttpResponse:
     """Where browsers look for an icon that a page doesn't name, as the admin's and the API's."""
     return redirect(static("icon.svg"))
+
+
+def failed(request: HttpRequest) -> HttpResponse:
+    """Answer where something failed: 503 and what to run where the database isn't migrated."""
+    if not (isinstance(sys.exc_info()[1], DatabaseError) and is_behind()):
+        return defaults.server_error(request)
+    if request.path.startswith("/api/"):
+        problem = {"type": "about:blank", "title": "Service Unavailable", "status": 503}
+        told = problem | {"detail": SENTENCE, "errors": []}
+        return JsonResponse(told, status=503, content_type=CONTENT_TYPE)
+    return HttpResponse(SENTENCE, status=503, content_type="text/plain; charset=utf-8")
