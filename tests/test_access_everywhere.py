@@ -343,7 +343,14 @@ PAGES = [
     ("post", "budgets/orlo/science/shares/simulate", SCIENCE),
     ("get", "admin/", STAFF),
 ]
-OPEN = {"sign-in", "password", "sign-out", "healthz", "favicon.ico", "language"}  # for who is signed out too
+OPEN = {
+    "sign-in",
+    "password",
+    "sign-out",
+    "healthz",
+    "favicon.ico",
+    "language",
+}  # for who is signed out too
 
 
 @pytest.fixture
