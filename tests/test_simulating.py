@@ -385,10 +385,8 @@ def test_an_error_of_ours_is_said_and_logged(root, monkeypatch, caplog):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_figures_that_can_t_be_kept_are_an_error_and_not_played_again(monkeypatch):
-    make.make_tree()
-    user = make.make_user("root", is_superuser=True)
-    asking.ask(by=user, now=NOW, window=None, trace=TRACE, nodes="2x8", equal=True)
+def test_figures_that_can_t_be_kept_are_an_error_and_not_played_again(day, root, monkeypatch):
+    asking.ask(by=root, now=NOW, window=None, trace=TRACE, nodes="2x8", equal=True)
     monkeypatch.setattr(results, "result", lambda *_: {"occupancy": float("nan")})
     row = run()
     assert (row.state, row.attempts, row.result) == ("failed", 1, None)
