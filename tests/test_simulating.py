@@ -384,15 +384,6 @@ def test_an_error_of_ours_is_said_and_logged(root, monkeypatch, caplog):
     assert "ZeroDivisionError" in caplog.text
 
 
-@pytest.mark.django_db(transaction=True)
-def test_figures_that_can_t_be_kept_are_an_error_and_not_played_again(day, root, monkeypatch):
-    asking.ask(by=root, now=NOW, window=None, trace=TRACE, nodes="2x8", equal=True)
-    monkeypatch.setattr(results, "result", lambda *_: {"occupancy": float("nan")})
-    row = run()
-    assert (row.state, row.attempts, row.result) == ("failed", 1, None)
-    assert row.error == "An error of ours ended it; the worker's log has it."
-
-
 def test_what_can_t_be_played_any_more_says_why(day, root):
     ask(root)
     type(day.jobs["storm"]).objects.update(submitted_at=NOW + HOUR)
