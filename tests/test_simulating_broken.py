@@ -4,7 +4,8 @@ import pytest
 
 from allocator.simulating import asking, results
 from tests import factories as make
-from tests.test_simulating import NOW, TRACE, run
+from tests.pages_day import NOW
+from tests.test_simulating import TRACE, run
 
 pytestmark = pytest.mark.django_db
 
