@@ -27,19 +27,9 @@ SLUG_MAX, NAME_MAX, PATH_MAX = 50, 100, 400
 # Words that addresses of pages and of the API put behind a budget's path.
 RESERVED = frozenset(
     (
-        *(
-            "archive",
-            "asked",
-            "burn",
-            "change-sets",
-            "diff",
-            "edit",
-            "exemptions",
-            "export",
-            "jobs",
-        ),
-        *("move", "new", "periods", "plan", "reactivate", "rename", "report", "requests", "roles"),
-        *("by-hand", "shares", "transfers"),
+        *("archive", "asked", "burn", "change-sets", "diff", "edit", "exemptions", "export"),
+        *("jobs", "move", "new", "periods", "plan", "reactivate", "rename", "report", "requests"),
+        *("roles", "by-hand", "shares", "transfers"),
     )
 )
 

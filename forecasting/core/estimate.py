@@ -108,10 +108,7 @@ def estimate(
     job = settle(spec)
     found = estimate_on(job, count)
     factors = learned.correct(described(job, found))
-    low, likely, high = (
-        whole(found.seconds * math.exp(factor))
-        for factor in (factors.p10, factors.p50, factors.p90)
-    )
+    low, likely, high = spread(found.seconds, factors)
     fits = found.memory.total <= job.gpu.memory_bytes
     reasons = (*_reasons(job, found), *job.said, *corrections(learned, factors))
     return Forecast(count, low, likely, high, found.seconds, found.memory, fits, reasons, VERSION)
@@ -143,6 +140,14 @@ def least_in_time(tried: Sequence[Forecast], deadline_s: float) -> Forecast:
 def cheapest(tried: Sequence[Forecast]) -> Forecast:
     """Of some options the one with the fewest likely GPU-hours, and of equals the smallest."""
     return min(tried, key=lambda one: (one.gpus * one.p50, one.gpus))
+
+
+def spread(seconds: float, factors: Corrected) -> tuple[int, int, int]:
+    """The formulas' seconds as a range: p10, p50 and p90 in whole seconds."""
+    low, likely, high = (
+        whole(seconds * math.exp(factor)) for factor in (factors.p10, factors.p50, factors.p90)
+    )
+    return low, likely, high
 
 
 def whole(seconds: float) -> int:

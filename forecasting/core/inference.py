@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from .checking import MOST_GPUS, Parts, SpecError
 from .correction import Correction
 from .describing import Described
-from .estimate import Forecast, Observation, corrections, learn_of, told, whole
+from .estimate import Forecast, Observation, corrections, learn_of, spread, told
 from .hardware import GIGA, Gpu
 from .inference_spec import InferenceSpec, Settled, copies_of, settle
 from .inference_spec import spec_of as spec_of
@@ -250,10 +250,7 @@ def estimate(
     job = settle(spec)
     found = estimate_on(job, count)
     factors = learned.correct(described(job, found), MEASURED if spec.tokens_per_second else PRIOR)
-    low, likely, high = (
-        whole(found.seconds * math.exp(factor))
-        for factor in (factors.p10, factors.p50, factors.p90)
-    )
+    low, likely, high = spread(found.seconds, factors)
     reasons = (*_reasons(job, found), *job.said, *corrections(learned, factors))
     return Forecast(
         gpus=count,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from .checking import MOST_GPUS, Parts, SpecError
 from .correction import Correction
 from .describing import Described
-from .estimate import Forecast, Observation, corrections, learn_of, told, whole
+from .estimate import Forecast, Observation, corrections, learn_of, spread, told
 from .hardware import GIGA, PCIE3
 from .memory import RESERVE_BYTES, RESERVE_PART
 from .quantizing_spec import QuantizingSpec, Settled, settle, tier
@@ -223,10 +223,7 @@ def estimate(
     job = settle(spec)
     found = estimate_on(job, count)
     factors = learned.correct(described(job, found), PRIOR[spec.method])
-    low, likely, high = (
-        whole(found.seconds * math.exp(factor))
-        for factor in (factors.p10, factors.p50, factors.p90)
-    )
+    low, likely, high = spread(found.seconds, factors)
     fits = found.memory.total <= job.gpu.memory_bytes
     hours = hours_to_ask(count, likely, spec.margin)
     reasons = (*_reasons(job, found, fits), *job.said, *corrections(learned, factors))
