@@ -85,6 +85,7 @@ def numbers(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> dict[str
     assert played is not None
     return {
         "user": user,
+        "person": place.user.pk,
         "cycle": Cycle.objects.latest("pk").pk,
         "job": day.jobs["fold"].pk,
         "waiting": day.jobs["stars"].pk,
