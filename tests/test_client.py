@@ -120,7 +120,7 @@ def test_wrong_addresses_and_tokens_are_told_in_a_sentence(url):
         Client(url, token="abc").me()
     with pytest.raises(Problem, match=r"No answer from 127\.0\.0\.1:9: .* Does it run there\?"):
         Client("http://127.0.0.1:9", token="abc").me()
-    with pytest.raises(Problem, match=r"Unable to log in .* Check the user name"):
+    with pytest.raises(Problem, match=r"don't fit, or .* Check the user name"):
         token_for(url, username="member", password="wrong")
     with pytest.raises(Problem, match=r"answered 404|not as Allotment"):
         Client(f"{url}/elsewhere", token="abc").me()

@@ -120,7 +120,7 @@ def test_the_form_has_fields_for_it_and_refuses_at_them(petrel, user):
 def test_the_page_of_a_job_says_what_it_computes_and_how_its_estimate_came_about(petrel, user):
     job = submit(petrel, user, expected_duration_s=7200)
     text = text_of(client_of(user).get(f"/jobs/{job.pk}"))
-    assert "What it computes parameters 7B tokens 1B" in text
+    assert "What it computes parameters 7B sequence_length 4096 tokens 1B" in text
     assert "How the estimate came about 1 h 00 – 3 h 00, likely 2 h 00 (quantiles-1)" in text
     assert "made beside it, not planned with" in text
     forecasting.score(job=job, actual_s=6000, now=T0 + HOUR)

@@ -59,6 +59,8 @@ def test_what_has_no_wrapper_is_called_by_compiled_code_alone() -> None:
     files = [f for top in ("allocator", "tests", "benchmarks") for f in (ROOT / top).rglob("*.py")]
     for file in (f for f in files if f.parent != compiled.HERE):
         text = file.read_text()
+        if "compiled" not in text:  # it has words of its own that look the same
+            continue
         for name in sorted({one.split(".")[1] for one in inner}):
             assert not re.search(rf"\b({modules})\.{name}\b", text), f"{file}: {name}"
             assert not re.search(rf"compiled\.\w+ import .*\b{name}\b", text), f"{file}: {name}"
