@@ -189,6 +189,23 @@ def test_the_demand_of_a_timestep_is_the_peak_inside_it(leaf):
     assert (wide, fine) == ((5, 5), (1, 1, 5, 5))
 
 
+@pytest.mark.parametrize("minutes", [1, 3, 4, 7, 9, 12, 16, 28])
+@pytest.mark.parametrize("step", [3, 12, 30, 60])
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kathmandu"])
+def test_no_peak_of_a_profile_is_passed_over_whatever_its_steps(leaf, minutes, step, zone):
+    count = 7 * 24 * 60 // minutes
+    count //= 7 if 24 * 60 % minutes == 0 else 1
+    service = make_realtime(leaf, profile=[1 + n * 7919 % 50 for n in range(count)]).service
+    service.step_minutes, service.time_zone = minutes, zone
+    every, timesteps = timedelta(minutes=step), 5 * 60 // step
+    found = demand_over(service, start=T0, step=every, timesteps=timesteps)
+    each = [
+        max(demand_at(service, T0 + every * t + MINUTE * n) for n in range(step))
+        for t in range(timesteps)
+    ]
+    assert list(found) == each
+
+
 def test_demand_follows_the_local_clock_over_a_change_of_time(leaf):
     service = make_realtime(leaf, profile=list(range(1, 25))).service
     service.time_zone = "Europe/Berlin"

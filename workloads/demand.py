@@ -1,5 +1,6 @@
 """What is asked for and done: a service's demand from its profile, a job's work so far."""
 
+import math
 from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -64,9 +65,12 @@ def declared_over(service: Service, *, start: datetime, step: timedelta) -> int:
 
 
 def _within(service: Service, start: datetime, step: timedelta) -> list[datetime]:
-    """The instants at which a profile is read for its peak in a timestep."""
-    every = timedelta(minutes=min(service.step_minutes, 5))
-    return [start + every * n for n in range(max(1, step // every))]
+    """The instants at which a profile is read for its peak in a timestep: all where it may change.
+
+    Its steps begin on the clock of its zone, which differs from UTC by whole quarters of an hour.
+    """
+    every = timedelta(minutes=math.gcd(5, service.step_minutes, int(step.total_seconds()) // 60))
+    return [start + every * n for n in range(step // every)]
 
 
 def done_s(job: Job, run: Run | None, *, at: datetime) -> int:
