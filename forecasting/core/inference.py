@@ -22,7 +22,7 @@ from .inference_spec import spec_of as spec_of
 from .memory import RESERVE_BYTES, RESERVE_PART
 from .physics import GAIN, SPARSE, TILE
 
-VERSION = "inference-1+correction-1"
+VERSION = "inference-2+correction-1"
 READING = 0.6  # part of the bandwidth that decoding reaches; an assumption
 UNPACKED = 0.8  # speed of weights that are unpacked before they are multiplied; an assumption
 NO_INT8 = ("Kepler", "Pascal", "Volta")
@@ -57,6 +57,8 @@ def estimate_on(job: Settled, gpus: int) -> Estimate:
         raise SpecError(f"gpus must be between 1 and {MOST_GPUS}, not {gpus}.")
     tried = [_estimate(job, gpus, across) for across in _splits(job, gpus)]
     fitting = [one for one in tried if fits(job, one)]
+    if job.spec.tokens_per_second:  # says nothing of how a wider copy would do: the least that fits
+        return (fitting or tried[-1:])[0]
     return min(fitting or tried[-1:], key=lambda one: (one.seconds, one.across))
 
 
@@ -82,7 +84,7 @@ def _estimate(job: Settled, gpus: int, across: int) -> Estimate:
     ]
     memory = memory_of(job, across, batch)
     if rate := job.spec.tokens_per_second:
-        terms = [("measured", job.spec.prompts * job.spec.output_tokens / (rate * gpus))]
+        terms = [("measured", prompts * job.spec.output_tokens / (rate * across))]
     else:
         terms = _roofline(job, across, prompts, batch)
     return Estimate(gpus, across, copies, batch, (*terms, *loading), memory)
@@ -296,6 +298,9 @@ def _reasons(job: Settled, found: Estimate) -> Iterator[str]:
     tokens = spec.prompts * spec.output_tokens
     if rate := spec.tokens_per_second:
         yield f"Measured: {rate:,.0f} output tokens a second and GPU, which counts."
+        if spec.prompts < found.copies:
+            few = f"{spec.prompts:,.0f} prompts keep no more copies of the model busy"
+            yield f"{few}, of {found.copies}."
     else:
         yield (
             f"{found.copies} × {found.across} {job.gpu.name}, {found.batch} sequences at a time: "

@@ -100,6 +100,17 @@ def test_a_measured_throughput_counts_before_the_formulas():
     )
 
 
+def test_a_measured_throughput_is_that_of_copies_that_have_a_prompt():
+    four = spec(prompts=4, tokens_per_second=50.0)
+    on_four, on_eight = (estimate_on(settle(four), gpus) for gpus in (4, 8))
+    assert on_four.terms == on_eight.terms, "four prompts keep no more than four copies busy"
+    assert dict(on_eight.terms)["measured"] == pytest.approx(256 / 50)
+    assert on_eight.across == 1, "what was measured doesn't say how a wider copy would do"
+    assert "4 prompts keep no more copies of the model busy, of 8." in estimate(four, (), 8).reasons
+    uneven = on(4, prompts=10, tokens_per_second=50.0)
+    assert dict(uneven.terms)["measured"] == pytest.approx(3 * 256 / 50), "the fullest copy's three"
+
+
 def test_phases_follow_their_drivers():
     plain = terms(kv_heads=8, layers=32, hidden_size=4096)
     assert terms(cached_part=1.0)["prefill"] == 0
@@ -272,6 +283,11 @@ def test_the_pages_features_and_terms_are_those_of_the_code():
         assert (worked.across, worked.batch) == (int(across), int(batch))
         assert cells[:-1] == [f"{parts.get(name, 0):.2f}" for name in names]
         assert cells[-1] == f"{worked.seconds:.2f}"
+    for _, text, gpus, across, prompts, *cells in table("measured batch"):
+        job = settle(InferenceSpec(**features(text)))
+        worked = estimate_on(job, int(gpus))
+        assert (worked.across, int(prompts)) == (int(across), -(-job.spec.prompts // worked.copies))
+        assert cells == [f"{took:.2f}" for took in (*dict(worked.terms).values(), worked.seconds)]
     for _, text, across, batch, *cells in table("held by a GPU"):
         memory = memory_of(settle(InferenceSpec(**features(text))), int(across), int(batch))
         sizes = [*(size for _, size in memory.parts), memory.total]
