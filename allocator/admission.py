@@ -149,7 +149,7 @@ def check(budget: Budget, spec: JobSpec, now: datetime) -> None:
         raise AdmissionError(error.problems) from error
     _refuse_what_is_no_work(spec)
     _refuse_what_is_no_project(budget)
-    pools = _pools(spec)
+    pools = acceptable_pools(spec)
     _refuse_what_never_fits(spec, pools, now)
     _refuse_what_no_cluster_starts(spec, pools)
     missing = set(spec.dependencies) - set(
@@ -181,8 +181,8 @@ def _refuse_what_is_no_project(budget: Budget) -> None:
         raise AdmissionError({"budget": sentence})
 
 
-def _pools(spec: JobSpec) -> list[Pool]:
-    """The acceptable pools; all of them if none is named."""
+def acceptable_pools(spec: JobSpec) -> list[Pool]:
+    """The acceptable pools; all of them if none is named. Raises AdmissionError for others."""
     pools = {pool.slug: pool for pool in Pool.objects.select_related("cluster")}
     for slug in spec.pools:
         if slug not in pools:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from allocator.core.layout import starts_of
 from allocator.cycle import unpack
 from allocator.reading import newest
 
@@ -48,7 +49,7 @@ def first_gap(
     if passed >= problem["horizon"]:
         return None
     busy = _busy(problem, unpack(bytes(cycle.plan))["grid"])
-    free = _free_steps(busy, list(_blocks(problem["nodes"], gpus, pools)))[:, passed:]
+    free = _free_steps(busy, _starts(problem["nodes"], gpus, pools), gpus)[:, passed:]
     found = []
     for seconds in durations_s:
         steps = -(-seconds // int(step.total_seconds()))
@@ -75,32 +76,20 @@ def _firsts(nodes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, int]]:
     yield from ((node["name"], at) for node, at in zip(nodes, sums, strict=False))
 
 
-def _blocks(
-    nodes: Sequence[Mapping[str, Any]], gpus: int, pools: Collection[str]
-) -> Iterator[tuple[int, int]]:
-    """Yield [first row, last row) of each legal block: in a node, or whole nodes of one pool."""
-    at = 0
-    for k, node in enumerate(nodes):
-        if not pools or node.get("pool", "default") in pools:
-            for first in range(at, at + node["gpus"] - gpus + 1):
-                yield first, first + gpus
-            rows, last = node["gpus"], k + 1
-            while rows < gpus and last < len(nodes) and nodes[last].get("pool") == node.get("pool"):
-                rows, last = rows + nodes[last]["gpus"], last + 1
-            if rows == gpus and last > k + 1:
-                yield at, at + gpus
-        at += node["gpus"]
+def _starts(nodes: Sequence[Mapping[str, Any]], gpus: int, pools: Collection[str]) -> Steps:
+    """First rows of the blocks that a plan could give."""
+    fleet = [(node["gpus"], node.get("pool", "default")) for node in nodes]
+    return starts_of(fleet, gpus, tuple(pools))
 
 
-def _free_steps(busy: Cells, blocks: Sequence[tuple[int, int]]) -> Steps:
+def _free_steps(busy: Cells, starts: Steps, gpus: int) -> Steps:
     """Blocks × timesteps: how long each is free from there on; beyond the end it is for ever."""
     rows, horizon = busy.shape
     sums = np.zeros((rows + 1, horizon), dtype=np.int64)
     np.cumsum(busy, axis=0, out=sums[1:])
-    first, last = np.array(blocks, dtype=np.int64).reshape(-1, 2).T
-    taken = sums[last] > sums[first]
-    free = np.zeros((len(blocks), horizon), dtype=np.int64)
-    ahead = np.full(len(blocks), 10**9, dtype=np.int64)
+    taken = sums[starts + gpus] > sums[starts]
+    free = np.zeros((len(starts), horizon), dtype=np.int64)
+    ahead = np.full(len(starts), 10**9, dtype=np.int64)
     for t in range(horizon - 1, -1, -1):
         ahead = np.where(taken[:, t], 0, ahead + 1)
         free[:, t] = ahead

@@ -1,6 +1,7 @@
 """What a job would take, cost and wait: the same over the API, by the command and on the form."""
 
 import json
+import random
 import tempfile
 from datetime import timedelta
 from io import StringIO
@@ -10,6 +11,8 @@ from django.apps import apps
 from django.core.management import CommandError, call_command
 
 from allocator import cycle, gaps
+from allocator.core.crosscheck import legal_block
+from allocator.core.problem import Node, Problem
 from allocator.pages import submit
 from config import clock
 from tests import factories as make
@@ -191,11 +194,34 @@ NODES += [{"name": "c", "gpus": 8, "pool": "q"}]
 
 
 def test_blocks_lie_in_a_node_or_on_whole_nodes_of_one_pool():
-    assert list(gaps._blocks(NODES, 4, ["p"])) == [(0, 4), (4, 8)]
-    assert list(gaps._blocks(NODES, 8, [])) == [(0, 8), (8, 16)]
-    assert list(gaps._blocks(NODES, 8, ["q"])) == [(8, 16)]
-    assert list(gaps._blocks(NODES, 2, ["p"])) == [(0, 2), (1, 3), (2, 4), (4, 6), (5, 7), (6, 8)]
-    assert list(gaps._blocks(NODES, 16, [])) == []
+    def starts(gpus, pools):
+        return gaps._starts(NODES, gpus, pools).tolist()
+
+    assert starts(4, ["p"]) == [0, 4]
+    assert starts(8, []) == [0, 8]
+    assert starts(8, ["q"]) == [8]
+    assert starts(2, ["p"]) == [0, 1, 2, 4, 5, 6]
+    assert starts(16, []) == starts(64, []) == starts(4, ["none"]) == []
+
+
+def test_gaps_are_looked_for_among_the_blocks_that_a_check_allows():
+    dice = random.Random(7)
+    for _ in range(60):
+        sizes = [dice.choice((1, 2, 4, 8)) for _ in range(dice.randint(1, 7))]
+        pools = sorted(dice.choice("pq") for _ in sizes)
+        rows = list(zip(sizes, pools, strict=True))
+        fleet = [{"name": f"n{k}", "gpus": g, "pool": p} for k, (g, p) in enumerate(rows)]
+        problem = Problem("f", 1, 30, tuple(Node(**one) for one in fleet), ())
+        of = [node["pool"] for node in fleet for _ in range(node["gpus"])]
+        for gpus in (1, 2, 4, 8, 16, 32):
+            for asked_for in ([], ["p"], ["q"]):
+                found = gaps._starts(fleet, gpus, asked_for).tolist()
+                assert found == [
+                    first
+                    for first in range(problem.gpus)
+                    if legal_block(problem, first, gpus)
+                    and (not asked_for or of[first] in asked_for)
+                ]
 
 
 def test_what_is_drained_or_planned_is_no_gap_and_all_is_free_beyond_the_end():
@@ -204,11 +230,11 @@ def test_what_is_drained_or_planned_is_no_gap_and_all_is_free_beyond_the_end():
     problem = {"nodes": NODES, "horizon": 4, "drains": [{"node": "b", "from": 0, "to": 2}]}
     busy = gaps._busy(problem, grid)
     assert (int(busy.sum()), bool(busy[0, 1]), bool(busy[4:8, :2].all())) == (9, True, True)
-    free = gaps._free_steps(busy, list(gaps._blocks(NODES, 4, ["p"])))
+    free = gaps._free_steps(busy, gaps._starts(NODES, 4, ["p"]), 4)
     assert free[0].tolist()[:2] == [1, 0]
     assert free[1].tolist()[:2] == [0, 0]
     assert (free[:, 2] > 10**8).all()
-    assert gaps._free_steps(busy, []).shape == (0, 4)
+    assert gaps._free_steps(busy, gaps._starts(NODES, 64, []), 64).shape == (0, 4)
 
 
 def test_a_plan_that_is_over_tells_no_gap(place):
@@ -262,6 +288,16 @@ def test_the_command_refuses_files_that_hold_no_job(place, tmp_path):
         call_command("estimate", str(tmp_path / "none.json"))
     with pytest.raises(CommandError, match="There is no budget 'orlo/none'"):
         command(place, budget="orlo/none")
+
+
+def test_a_pool_that_there_is_not_gets_a_sentence_though_no_gpus_are_given(place):
+    sentence = "There is no pool 'h10': choose from"
+    answer = asked(place, gpus=None, pools=["h10"])
+    assert answer.status_code == 400
+    assert sentence in str(answer.json())
+    with pytest.raises(CommandError, match=sentence) as refused:
+        command(place, gpus=None, pools=["h10"])
+    assert refused.value.returncode == 2
 
 
 def test_the_form_s_quote_shows_options_reasons_and_the_start(place):

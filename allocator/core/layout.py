@@ -49,6 +49,15 @@ class Layout:
         return self.fleet.wall[self.size_index[size]]
 
 
+def starts_of(nodes: Iterable[tuple[int, str]], size: int, pools: Pools) -> Rows:
+    """First GPUs of all legal blocks of a size in some pools (of any, where none are named).
+
+    `nodes` are GPUs and pool of each, in the order of the grid.
+    """
+    still = _geometry(tuple(nodes), 1, (size,), (pools,))
+    return np.flatnonzero((still.wall(size) | still.outside(pools)) == NONE)
+
+
 def lay_out(problem: Problem) -> Layout:
     """The geometry for every size and every set of pools that the problem's jobs ask for."""
     sizes = sorted({job.gpus for job in problem.batch}) or [1]

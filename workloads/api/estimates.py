@@ -143,6 +143,7 @@ def _with_gpus(budget: Budget, spec: JobSpec) -> JobSpec:
     wrong = admission.problem_with_work(spec)
     if spec.gpus is not None or spec.is_realtime or not spec.work or wrong:
         return spec
+    admission.acceptable_pools(spec)  # a name that is no pool's has no types of GPU
     try:
         return replace(spec, gpus=submit.least_gpus(budget=budget, spec=spec))
     except works.CannotEstimate as error:
