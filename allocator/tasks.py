@@ -6,7 +6,7 @@ and doubled messages are harmless.
 
 from celery import shared_task
 
-from allocator import ahead, cycle, drifting, keeping, requests, session_warnings
+from allocator import ahead, cycle, drifting, keeping, requests, session_warnings, traffic_stops
 from allocator.simulating import running
 from budgets import notices
 from config.clock import now
@@ -96,8 +96,9 @@ def retrain() -> int:
 
 @shared_task(name="allocator.tasks.keep_forecasts")
 def keep_forecasts() -> int:
-    """Say where forecasts have lost their way, on queue ``long``."""
-    return drifting.look(now=now())
+    """Say where forecasts have lost their way, or traffic stopped, on queue ``long``."""
+    at = now()
+    return drifting.look(now=at) + traffic_stops.look(now=at)
 
 
 @shared_task(name="allocator.tasks.simulate")

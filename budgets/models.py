@@ -304,6 +304,7 @@ class Notice(models.Model):
         RENAMED = "renamed", "Renamed"
         SESSION = "session", "Session ends"
         DRIFT = "drift", "Forecasts drift"
+        TRAFFIC = "traffic", "Traffic stopped"
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="notices"

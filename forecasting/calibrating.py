@@ -126,14 +126,16 @@ def change(
 ) -> Service:
     """Declare what a GPU does (None withdraws it) and configure, all of it or nothing.
 
-    What changes counts at once: the profile is made anew, where that can be.
+    What changes counts at once: the profile is made anew, where that can be. What is saved as it
+    was makes none.
     """
+    was = service.calibrated
     with transaction.atomic():
         if rate_per_gpu is not KEEP:
             rate = cast("Decimal | None", rate_per_gpu)
             gpu_rates.declare(service=service, rate=rate, by=by, now=now)
         row = configure(service=service, **asked)
-    if row.calibrated and not problem(row, now=now):
+    if row.calibrated and not problem(row, now=now) and (not was or _has_other_terms(row)):
         try:
             recalibrate(service=row, now=now, by=by)
         except Refused as refused:  # what was asked is saved all the same
@@ -141,20 +143,36 @@ def change(
     return row
 
 
+def _has_other_terms(service: Service) -> bool:
+    """Whether the newest version, if there is one, was made with other terms than count now."""
+    newest = profiles.newest(service)
+    if newest is None:
+        return True
+    return bool(newest.terms != asdict(profiles.terms_of(service, profiles.rate_of(service))))
+
+
 def problem(service: Service, *, now: datetime) -> str:
     """Return why no profile can be made now; empty: it can."""
     try:
         _check_enough(service, now)
-        profiles.rate_of(service)
+        _terms(service, now)
     except Refused as refused:
         return refused.sentence
     return ""
 
 
+def _terms(service: Service, now: datetime) -> tuple[core.Terms, RatePerGpu]:
+    """What turns rates into GPUs now; refuses what would make too many of the traffic there was."""
+    rate = profiles.rate_of(service)
+    terms = profiles.terms_of(service, rate)
+    gpu_rates.check_against_traffic(service, terms.per_gpu, now)
+    return terms, rate
+
+
 def make(service: Service, now: datetime) -> Made:
     """Fit a profile and try it on the last days beside what is in force. Writes nothing."""
-    history, rate = _enough(service, now), profiles.rate_of(service)
-    terms = profiles.terms_of(service, rate)
+    history = _enough(service, now)
+    terms, rate = _terms(service, now)
     before = profiles.in_force(service)
     cap = terms.cap * max(1, history.step_s // terms.timestep_s)
     try:

@@ -53,19 +53,28 @@ def declare(
     if (before and before.rate_micro) == micro:
         return before
     if micro is not None:
-        _check_against_traffic(service, micro / traffic.MICRO, now)
+        check_against_traffic(service, micro / traffic.MICRO, now)
     return RatePerGpu.objects.create(
         service=service, source=Source.DECLARED, rate_micro=micro, at=now, author=by
     )
 
 
-def _check_against_traffic(service: Service, rate: float, now: datetime) -> None:
-    """Refuse a rate by which the traffic that there was would take more GPUs than there are."""
+def check_against_traffic(service: Service, rate: float, now: datetime) -> None:
+    """Refuse a rate by which the traffic that there was would take more GPUs than there are.
+
+    Which of the two is wrong only their owner knows: the sentence names both. One query.
+    """
     peak = traffic.peak(service, since=now - timedelta(days=KEPT_DAYS))
+    if peak is None:
+        return
+    at, highest = peak
     try:
-        gpus_for(peak or 0, rate)
+        gpus_for(highest, rate)
     except DemandError as error:
-        raise Refused("rate_per_gpu", str(error)) from None
+        raise Refused(
+            "rate_per_gpu",
+            f"{error} If it is, send the traffic of {traffic.said(at)} anew: it is the highest.",
+        ) from None
 
 
 def measure(*, service: Service, now: datetime) -> RatePerGpu | None:

@@ -16,6 +16,7 @@ from django.db import transaction
 from django.db.models import Count, Max, Min
 
 from clusters.refusals import Refused, check_instant
+from forecasting.core import arriving
 from forecasting.core.profile import KEPT_DAYS, Traffic
 from forecasting.models import DemandForecast, ServiceProfile, TrafficBucket
 from workloads.models import Job, Service
@@ -60,7 +61,10 @@ def store(
         return Stored(0, 0, 0, len(found))
     with transaction.atomic():
         _settle_step(service, step)
+        before = _newest(service)
         new, changed = _write(service, recent)
+        if before is None or max(recent) > before:
+            _note_arrival(service, now)
     same = len(recent) - new - changed
     return Stored(new, changed, same, len(found) - len(recent))
 
@@ -117,11 +121,11 @@ def between(service: Service, *, start: datetime, end: datetime) -> list[tuple[d
     return [(at, micro / MICRO) for at, micro in rows.values_list("at", "rate_micro")]
 
 
-def peak(service: Service, *, since: datetime) -> float | None:
-    """Return the highest known rate a second since an instant; None: nothing is known."""
+def peak(service: Service, *, since: datetime) -> tuple[datetime, float] | None:
+    """Return the highest known rate a second since an instant, and when; None: nothing is known."""
     rows = TrafficBucket.objects.filter(service=service, at__gte=since)
-    micro = rows.aggregate(highest=Max("rate_micro"))["highest"]
-    return None if micro is None else micro / MICRO
+    found = rows.order_by("-rate_micro", "at").values_list("at", "rate_micro").first()
+    return None if found is None else (found[0], found[1] / MICRO)
 
 
 def keep(*, now: datetime) -> int:
@@ -193,6 +197,21 @@ def _decimal(text: str, number: int) -> Decimal:
         raise Refused("file", f"Line {number}: give a rate a second, not {text[:40]!r}.") from None
 
 
+def silent_since(service: Service, *, now: datetime) -> datetime | None:
+    """Return since when traffic is missed, by how often it comes; None: it isn't. Two queries.
+
+    What came before the service ran, or was kept before arrivals were, counts from its last step.
+    """
+    step = timedelta(minutes=service.traffic_step_minutes or USUAL_STEP)
+    came = service.traffic_came_at
+    if came is None:
+        newest = _newest(service)
+        came = None if newest is None else newest + step
+    since = max(came or service.job.state_since, service.job.state_since)
+    may_last = arriving.allowed(int(step.total_seconds()), service.traffic_every_s)
+    return since if now - since > timedelta(seconds=may_last) else None
+
+
 # --- One list -----------------------------------------------------------------------------------
 
 
@@ -222,7 +241,8 @@ def _settle_step(service: Service, step: int) -> None:
     """Of two first lists at once, one says what the step is; the other must say the same."""
     unset = Service.objects.filter(pk=service.pk, traffic_step_minutes=None)
     unset.update(traffic_step_minutes=step)
-    service.refresh_from_db(fields=["traffic_step_minutes"])
+    kept = ["traffic_step_minutes", "traffic_came_at", "traffic_every_s"]
+    service.refresh_from_db(fields=kept)
     _step(service, step)
 
 
@@ -237,7 +257,7 @@ def _checked(rows: Sequence[Row], step: int, now: datetime) -> dict[datetime, in
         begins = at.astimezone(UTC)
         _check_place(begins, step, now)
         if found.setdefault(begins, micro) != micro:
-            raise Refused("traffic", f"{_said(begins)} is there twice, with two rates: give one.")
+            raise Refused("traffic", f"{said(begins)} is there twice, with two rates: give one.")
     return found
 
 
@@ -245,11 +265,11 @@ def _check_place(at: datetime, step: int, now: datetime) -> None:
     if at.second or at.minute % step:
         raise Refused(
             "traffic",
-            f"{_said(at)} begins no step of {step} min: steps are counted from the hour.",
+            f"{said(at)} begins no step of {step} min: steps are counted from the hour.",
         )
     if at > now + LATE - timedelta(minutes=step):
         raise Refused(
-            "traffic", f"The step from {_said(at)} on has not ended yet: send it when it has."
+            "traffic", f"The step from {said(at)} on has not ended yet: send it when it has."
         )
 
 
@@ -257,13 +277,28 @@ def _micro(rate: Decimal, at: datetime) -> int:
     if not rate.is_finite() or not 0 <= rate <= HIGHEST_RATE:
         raise Refused(
             "traffic",
-            f"Give a rate of 0 to {HIGHEST_RATE:,} a second for {_said(at)}, not {str(rate)[:40]}.",
+            f"Give a rate of 0 to {HIGHEST_RATE:,} a second for {said(at)}, not {str(rate)[:40]}.",
         )
     return int((rate * MICRO).to_integral_value())
 
 
-def _said(at: datetime) -> str:
+def said(at: datetime) -> str:
+    """An instant as it is sent."""
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _newest(service: Service) -> datetime | None:
+    rows = TrafficBucket.objects.filter(service=service).order_by("-at")
+    return rows.values_list("at", flat=True).first()
+
+
+def _note_arrival(service: Service, now: datetime) -> None:
+    """Traffic came that goes further than what was known: keep when, and how often it does."""
+    came = service.traffic_came_at
+    every = service.traffic_every_s
+    if came is not None:
+        every = arriving.cadence(every, max(0, int((now - came).total_seconds())))
+    Service.objects.filter(pk=service.pk).update(traffic_came_at=now, traffic_every_s=every)
 
 
 def _write(service: Service, rates: dict[datetime, int]) -> tuple[int, int]:

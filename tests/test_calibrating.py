@@ -482,6 +482,30 @@ def test_a_rate_by_which_the_traffic_would_take_a_million_gpus_changes_nothing(c
     assert (RatePerGpu.objects.count(), calibrated.service.most_gpus) == (1, before)
 
 
+def test_a_wild_rate_that_keeps_a_profile_from_being_made_is_named_by_its_instant(calibrated):
+    wild = (NOW - 3 * DAY).replace(minute=0)
+    traffic.store(job=calibrated, rows=[(wild, Decimal(10**9))], now=NOW)
+    named = "send the traffic of 2026-10-18T10:00:00Z anew"
+    assert named in calibrating.problem(calibrated.service, now=NOW)
+    with pytest.raises(Refused, match=named):
+        calibrating.recalibrate(service=calibrated.service, now=NOW)
+    with pytest.raises(Refused, match=named):
+        declare(calibrated, 11)
+    traffic.store(job=calibrated, rows=[(wild, Decimal(50))], now=NOW)
+    assert calibrating.recalibrate(service=calibrated.service, now=NOW).version == 2
+
+
+def test_what_is_saved_as_it_was_makes_no_version(calibrated):
+    asked = {"service": calibrated.service, "by": make.someone(), "now": NOW + HOUR}
+    calibrating.change(**asked, calibrated=True, rate_per_gpu=Decimal(10), least_gpus=1)
+    assert ServiceProfile.objects.count() == 1
+    calibrating.change(**asked, calibrated=True, rate_per_gpu=Decimal(10), least_gpus=2)
+    assert ServiceProfile.objects.count() == 2, "what changes counts at once"
+    calibrated.service.refresh_from_db()
+    calibrating.change(**asked, calibrated=True, rate_per_gpu=Decimal(12), least_gpus=2)
+    assert ServiceProfile.objects.latest("pk").rate.rate_micro == 12_000_000
+
+
 def test_what_is_asked_is_saved_though_no_profile_can_be_made_of_a_standstill(job):
     declare(job)
     send(job, of=lambda at: 0 if at > NOW - 4 * DAY else 50)

@@ -127,6 +127,9 @@ class Service(models.Model):
     swap_cap = models.PositiveIntegerField()
     # Minutes of a bucket of its traffic, as its first traffic had it.
     traffic_step_minutes = models.PositiveSmallIntegerField(null=True, blank=True)
+    # When traffic last came that went further than before, and how often it does, in seconds.
+    traffic_came_at = models.DateTimeField(null=True, blank=True)
+    traffic_every_s = models.PositiveIntegerField(null=True, blank=True)
     # Whether forecasts of its traffic take the place of the profile; between which GPUs they may
     # move (none: the least and the most of the profile).
     calibrated = models.BooleanField(default=False)

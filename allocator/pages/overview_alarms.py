@@ -48,6 +48,8 @@ def _alarms(names: Names) -> Iterator[Notice]:
         text = alarm.text if names.whole() else ""
         if alarm.data.get("answers"):
             kind = "failing"  # not unreachable: it answers but for some calls
+        if kind == "no-traffic" and not text:
+            about = ""  # the number of a job that the reader may not see
         yield Notice(kind, True, about=about, text=text, at=alarm.raised_at)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from forecasting.core import arriving
 from forecasting.core.backtest import pinball, score
 from forecasting.core.levels import Horizon
 from forecasting.core.profile import HALF_LIFE_DAYS, agreed, weighted_median
@@ -33,6 +34,15 @@ def test_weighted_medians():
     for values, ages, expected in _rows("median"):
         weights = 2.0 ** (-np.array(_numbers(ages)) / HALF_LIFE_DAYS)
         assert weighted_median(_column(values), weights)[0] == float(expected)
+
+
+def test_how_long_traffic_may_stay_away():
+    for gaps, every, step, expected in _rows("arriving"):
+        found = None
+        for gap in _numbers(gaps.replace("–", "")):
+            found = arriving.cadence(found, int(60 * gap))
+        assert found == (None if every == "–" else 60 * int(every))
+        assert arriving.allowed(60 * int(step), found) == 60 * int(expected)
 
 
 def test_how_far_days_agree():
