@@ -4,12 +4,15 @@ Nothing is written, and nothing is decided by it.
 """
 
 import platform
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 from django.conf import settings
+from django.utils.translation import gettext as _
 
-from allocator import reading
+from allocator import locks, reading
 from allocator.core.plan import Result
 from allocator.core.problem import Problem
 from allocator.core.scenario import read_problem
@@ -23,6 +26,8 @@ from workloads.models import Job, Run
 
 LONGEST_MS = 10_000  # it does the same work as the cycle did, so that took as long
 SEED = 0  # of every cycle
+AT_ONCE = 2  # replays by all people together: each keeps a web worker busy
+OF_SLOTS, OF_PEOPLE = 7_300_418 << 32, 7_300_419 << 32  # keys of locks, and a number each
 CAP = "preemption_cap_percent"
 Piece = tuple[int, int, int, int]  # first timestep, timestep after the last, first GPU, GPUs
 Grid = list[list[str | None]]
@@ -30,6 +35,25 @@ Grid = list[list[str | None]]
 
 class NotRepeatable(Exception):
     """The cycle can't be planned once more; the text says why in a sentence."""
+
+
+class Busy(Exception):
+    """As many replays run as may at once; the text says so, and what to do."""
+
+
+@contextmanager
+def turn(person: int) -> Iterator[None]:
+    """Let somebody (by id) replay: one at a time, and a few of all people. Raises Busy."""
+    with ExitStack() as held:
+        if not held.enter_context(locks.attempt(OF_PEOPLE + person, f"replay-of-{person}")):
+            raise Busy(_("You have a replay that still runs: wait for it, then try again."))
+        slots = (locks.attempt(OF_SLOTS + n, f"replay-{n}") for n in range(AT_ONCE))
+        if not any(held.enter_context(slot) for slot in slots):
+            raise Busy(
+                _("%(n)s replays run, as many as may at once: try again in a few seconds.")
+                % {"n": AT_ONCE}
+            )
+        yield
 
 
 @dataclass(frozen=True)

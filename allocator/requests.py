@@ -1,21 +1,21 @@
 """Asking for a replan, and the lock that lets one cycle run at a time."""
 
-import fcntl
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from celery import current_app
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import F
 from kombu.exceptions import OperationalError
 
+from allocator import locks
 from allocator.models import AllocatorState
 
 logger = logging.getLogger(__name__)
 
-LOCK_KEY = 7_300_417  # any number of our own; PostgreSQL's advisory locks are per database
+LOCK_KEY = 7_300_417  # any number of our own
 
 
 def state() -> AllocatorState:
@@ -49,26 +49,6 @@ def _wake(trigger: str) -> None:
 
 @contextmanager
 def single_flight() -> Iterator[bool]:
-    """Hold the cycle's lock, or yield False at once if another cycle holds it.
-
-    Both kinds of lock belong to the process: a kill -9 frees them, no lease has to run out.
-    """
-    if connection.vendor == "postgresql":
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_try_advisory_lock(%s)", [LOCK_KEY])
-            got = bool(cursor.fetchone()[0])
-        try:
-            yield got
-        finally:
-            if got:
-                with connection.cursor() as cursor:
-                    cursor.execute("SELECT pg_advisory_unlock(%s)", [LOCK_KEY])
-        return
-    path = f"{connection.settings_dict['NAME']}.cycle-lock"
-    with open(path, "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
+    """Hold the cycle's lock, or yield False at once if another cycle holds it."""
+    with locks.attempt(LOCK_KEY, "cycle") as got:
+        yield got

@@ -147,6 +147,7 @@
   addEventListener('htmx:beforeSwap', e => {
     const el = e.detail.target, text = e.detail.xhr.responseText;
     if (el.matches('[data-live]') && last.get(el) === text) e.detail.shouldSwap = false;
+    if (e.detail.xhr.status === 429) e.detail.shouldSwap = true; // it says how long to wait
     last.set(el, text);
   });
   addEventListener('htmx:afterSwap', e => restoreFolds(e.target));

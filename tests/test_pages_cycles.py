@@ -19,6 +19,7 @@ from tests import factories as make
 from tests.factories import HOUR, T0
 from tests.pages_day import NOW, Day, stand_at
 from tests.pages_world import client_of, queries, text_of
+from tests.replaying import ALL, MINE, replaying
 from workloads.models import JobEvent, Run
 
 # Who sees the pages on the second database too: test_access_everywhere.
@@ -282,6 +283,23 @@ def test_what_another_release_stored_says_so(cast: dict[str, User]) -> None:
     client.force_authenticate(cast["admin"])
     answer = client.post(f"/api/v1/cycles/{cycle.pk}/replay/")
     assert (answer.status_code, said in answer.json()["detail"]) == (409, True)
+
+
+def test_too_many_replays_are_told_so_on_the_page_and_over_the_api(cast: dict[str, User]) -> None:
+    page, api, path = client_of(cast["member"]), APIClient(), f"cycles/{newest().pk}/replay"
+    api.force_authenticate(cast["member"])
+    for people, said in (((cast["member"].pk,), MINE), ((-1, -2), ALL)):
+        with replaying(*people):
+            whole = page.post(f"/{path}")
+            part = page.post(f"/{path}", headers={"HX-Request": "true"})
+            told = api.post(f"/api/v1/{path}/")
+        assert (whole.status_code, part.status_code, told.status_code) == (429, 429, 429)
+        assert said in text_of(whole)
+        assert "What it decided" in text_of(whole)
+        assert text_of(part).strip().startswith(said)
+        assert told.json()["detail"].startswith(said)
+    assert "The same plan." in text_of(page.post(f"/{path}"))
+    assert api.post(f"/api/v1/{path}/").json()["same_plan"] is True
 
 
 # --- API and files -------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from django.http import Http404
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
+from rest_framework.exceptions import Throttled
 from rest_framework.generics import GenericAPIView, ListAPIView, RetrieveAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -212,11 +213,15 @@ class ReplayOut(serializers.Serializer[Any]):
 
 
 class ReplayCycle(APIView):
-    """Plan what a cycle saw once more, by the same rules and seed; 409 with why it can't be."""
+    """Plan what a cycle saw once more, by the same rules and seed; 409 with why it can't be, 429
+    where another replay of yours runs, or as many as may at once."""
 
     @extend_schema(request=None, responses=ReplayOut)
     def post(self, request: Request, pk: int) -> Response:
-        replay = cycle_replay.replay(cycle_pages.find(pk), Names.load(request.user))
+        names = Names.load(request.user)
+        replay = cycle_replay.replay(cycle_pages.find(pk), names, request.user)
+        if replay.busy:
+            raise Throttled(detail=replay.refused)
         if replay.refused:
             raise Conflict(replay.refused)
         return Response(ReplayOut(replay).data)

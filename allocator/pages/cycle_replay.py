@@ -11,6 +11,7 @@ from allocator.pages.cycle_parts import Name, Waits
 from allocator.pages.cycle_reader import jobs_of, name_of, waits
 from allocator.pages.names import Names
 from allocator.repeating import Piece, Repeated
+from budgets.access import Person
 
 
 @dataclass(frozen=True)
@@ -24,9 +25,13 @@ class Differs:
 
 @dataclass(frozen=True)
 class Replay:
-    """What came of it, as far as the reader may know; ``refused`` says why nothing did."""
+    """What came of it, as far as the reader may know; ``refused`` says why nothing did.
+
+    ``busy``: nothing but that too many replays run; it may be tried again.
+    """
 
     refused: str = ""
+    busy: bool = False
     repeated: Repeated | None = None
     differs: tuple[Differs, ...] = ()
     unseen: int = 0  # jobs that differ, and that the reader may not know
@@ -34,8 +39,17 @@ class Replay:
     waits_unseen: int = 0
 
 
-def replay(cycle: Cycle, names: Names) -> Replay:
-    """Plan a cycle once more, and say whether it is the same plan. Two queries."""
+def replay(cycle: Cycle, names: Names, by: Person) -> Replay:
+    """Plan a cycle once more for somebody, and say whether it is the same plan."""
+    try:
+        with repeating.turn(by.pk or 0):
+            return _replayed(cycle, names)
+    except repeating.Busy as error:
+        return Replay(refused=str(error), busy=True)
+
+
+def _replayed(cycle: Cycle, names: Names) -> Replay:
+    """Two queries."""
     try:
         made = repeating.repeat(cycle)
     except repeating.NotRepeatable as error:

@@ -1,5 +1,6 @@
 """Cycles: the list, one with what it saw and decided, planned once more, and its files."""
 
+from http import HTTPStatus
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
@@ -40,12 +41,13 @@ def replay(request: HttpRequest, pk: int) -> HttpResponse:
     """Plan what it saw once more; asked by htmx, only what came of it."""
     found = pages.find(pk)
     names = Names.load(request.user)
-    again = cycle_replay.replay(found, names)
+    again = cycle_replay.replay(found, names, request.user)
+    status = HTTPStatus.TOO_MANY_REQUESTS if again.busy else HTTPStatus.OK
     if request.headers.get("HX-Request"):
         context = {"replay": again, "cycle": found}
-        return render(request, "allocator/_cycle_replay.html", context)
+        return render(request, "allocator/_cycle_replay.html", context, status=status)
     context = _context(request, pk) | {"replay": again}
-    return render(request, "allocator/cycle.html", context)
+    return render(request, "allocator/cycle.html", context, status=status)
 
 
 @require_safe
