@@ -234,12 +234,9 @@ def simulates(held: Standing) -> Budget | None:
     One query.
     """
     tops = [path for path, _ in held.roles if held.can(Action.SIMULATE, path)]
-    found = Budget.objects.filter(parent=None) if held.everything else _by_path(tops)
+    wanted = Q(parent=None) if held.everything else Q(path__in=tops)
+    found = Budget.objects.filter(wanted)
     return min(found, key=lambda one: (one.path.count("/"), one.path), default=None)
-
-
-def _by_path(paths: Iterable[str]) -> QuerySet[Budget]:
-    return Budget.objects.filter(path__in=list(paths))
 
 
 def sees_plan(held: Standing, undecided: Iterable[ChangeSet]) -> bool:
@@ -342,6 +339,11 @@ def may_place(held: Standing, action: Action, budget: Budget, to: Budget | None 
 def may_approve(held: Standing, parents: Iterable[Budget]) -> bool:
     """Say whether someone may approve what changes the shares of all these budgets' children."""
     return all(held.can(Action.EDIT_SHARES, one.path) for one in parents)
+
+
+def may_decline(held: Standing, parents: Iterable[Budget]) -> bool:
+    """Say whether someone may decline it: it needs all of them, so any one's manager may."""
+    return any(held.can(Action.EDIT_SHARES, one.path) for one in parents)
 
 
 def check_approval(user: Person, parents: Iterable[Budget]) -> None:

@@ -6,7 +6,7 @@ one. It holds from its approval on, for a budget has one place at a time; where 
 of the parent that it leaves is written then.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -14,13 +14,14 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.db.models import F, QuerySet
 
 from budgets import change_sets, structure
 from budgets import shares as reads
 from budgets.change_sets import OPEN, check_base, write_set
 from budgets.foreseeing import TreeChange, foresee_archive, foresee_move, foresee_reactivation
 from budgets.future import Decided
-from budgets.models import Budget, ChangeSet
+from budgets.models import Budget, ChangeSet, Share
 from budgets.refusals import Refused
 
 
@@ -139,9 +140,24 @@ def of(change_set: ChangeSet) -> Placing | None:
 
 
 def parents_of(change_set: ChangeSet) -> list[Budget]:
-    """Return the budgets whose children's shares approving it changes."""
-    found = of(change_set)
+    """Return the budgets whose children's shares approving it changes; once decided, its parent."""
+    found = of(change_set) if change_set.status in OPEN else None
     return found.parents if found else [change_set.parent]
+
+
+def leaving(parents: Iterable[int]) -> QuerySet[Share]:
+    """Return the proposals that a child of these budgets moves below one that is none of them.
+
+    Each as the share that it would have there. Such a set divides the other parent, and yet is
+    the business of this one.
+    """
+    ids = list(parents)
+    rows = Share.objects.filter(
+        change_set__status=ChangeSet.Status.PROPOSED, pool=None, budget__parent__in=ids
+    )
+    # A set that is still open names no other budget that isn't its parent's own child.
+    moved = rows.exclude(change_set__parent=F("budget__parent"))
+    return moved.exclude(change_set__parent__in=ids)
 
 
 def _does(budget: Budget, parent: Budget, *, comes: bool) -> Does:

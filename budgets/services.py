@@ -8,7 +8,7 @@ from budgets.change_sets import (
     set_shares,
 )
 from budgets.foreseeing import TreeChange, foresee_archive, foresee_move, foresee_reactivation
-from budgets.placing import Does, Placing, approve, parents_of
+from budgets.placing import Does, Placing, approve, leaving, parents_of
 from budgets.placing import foresee as foresee_place
 from budgets.placing import of as placing_of
 from budgets.placing import propose as propose_place
@@ -45,6 +45,7 @@ __all__ = [
     "foresee_place",
     "foresee_reactivation",
     "give_role",
+    "leaving",
     "move_budget",
     "parents_of",
     "percent",

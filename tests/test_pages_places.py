@@ -254,6 +254,48 @@ def test_who_manages_one_of_the_two_does_not_approve(cast: Any, tree: Tree) -> N
     assert one.status == "declined"
 
 
+def test_the_parent_that_it_would_leave_sees_it_and_declines_it(cast: Any, tree: Tree) -> None:
+    """Its manager has nothing to say of vision, and may not know that there is one."""
+    tree[VISION].name = "Hidden"
+    tree[VISION].save()
+    one = proposed("move", PETREL, VISION, share=25_000)
+    client = client_of(cast["manager"])
+    for page in (f"/budgets/{SCIENCE}/shares", f"/budgets/{SCIENCE}", "/budgets"):
+        answer = client.get(page)
+        assert f"#{one.pk} " in text_of(answer), page
+        assert "Petrel moves away" in text_of(answer), page
+        assert "Hidden" not in text_of(answer), page
+    body = client.get(f"/budgets/{SCIENCE}/shares?set={one.pk}").content.decode()
+    assert f'formaction="/change-sets/{one.pk}/decline"' in body
+    assert f"/change-sets/{one.pk}/approve" not in body
+    assert f'href="?set={one.pk}"' not in body, "he may not look at it there"
+    answer = client.post(f"/change-sets/{one.pk}/approve", follow=True)
+    assert "ask who manages both." in text_of(answer)
+    answer = client.post(f"/change-sets/{one.pk}/decline", follow=True)
+    assert answer.redirect_chain == [(f"/budgets/{SCIENCE}/shares", 302)]
+    assert f"Change set #{one.pk} is declined." in text_of(answer)
+    assert f"#{one.pk} Petrel" not in text_of(answer), "nothing leaves any more"
+    assert client.post(f"/change-sets/{one.pk}/decline").status_code == 404
+
+
+def test_who_manages_both_finds_it_at_either(cast: Any, tree: Tree) -> None:
+    one = proposed("move", PETREL, VISION, share=25_000)
+    client = client_of(cast["admin"])
+    page = client.get(f"/budgets/{SCIENCE}/shares")
+    assert f"#{one.pk} Petrel moves away, below Vision" in text_of(page)
+    assert f'formaction="/change-sets/{one.pk}/approve"' in page.content.decode()
+    shown = client.get(f"/budgets/{SCIENCE}/shares?set={one.pk}")
+    assert shown["Location"] == f"{url(PETREL)}?set={one.pk}"
+    assert client.get(f"/budgets/orlo/shares?set={one.pk}").status_code == 200, "none of theirs"
+    listed = text_of(client.get("/budgets"))
+    assert f"#{one.pk} Vision : Petrel moves here" in listed
+    assert "moves away" not in listed, "both are on this page: it is said once"
+    assert client.post(f"/change-sets/{one.pk}/approve").status_code == 302
+    after = text_of(client.get(f"/budgets/{SCIENCE}/shares"))
+    assert "moves away" not in after
+    assert "Petrel 50.0 → out" in after, "its old parent has a set of its own now"
+
+
 def test_a_proposal_to_a_budget_with_nothing_below_it_is_decided_there_too(
     cast: Any, tree: Tree
 ) -> None:

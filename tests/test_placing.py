@@ -226,7 +226,9 @@ def test_no_old_address_leads_to_where_it_was_only_proposed(tree: Tree, client: 
 # --- Who, over the API ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("who", "status"), [("admin", 200), ("both", 200), ("manager", 404)])
+@pytest.mark.parametrize(
+    ("who", "status"), [("admin", 200), ("both", 200), ("manager", 403), ("stranger", 404)]
+)
 def test_who_approves_a_move_manages_both_parents(
     api_of: Any, cast: Any, tree: Tree, who: str, status: int
 ) -> None:
@@ -240,6 +242,38 @@ def test_who_approves_a_move_manages_both_parents(
     answer = api_of("manager" if who == "both" else who).post(url)
     assert answer.status_code == status
     assert (of(f"{VISION}/petrel") if status == 200 else of(PETREL)).pk == tree[PETREL].pk
+
+
+def test_the_parent_that_it_would_leave_lists_it_first(api_of: Any, tree: Tree) -> None:
+    """Of a parent that the reader doesn't see it tells nothing but that there is one."""
+    one = proposed("move", PETREL, VISION, share=25_000)
+    make_shares(tree[SCIENCE], {tree[PETREL]: 40_000, tree[AUK]: 1}, at=NOW)
+    asked = f"/api/v1/budgets/{SCIENCE}/change-sets/"
+    told = {who: api_of(who).get(asked).json()["results"] for who in ("manager", "admin")}
+    for results in told.values():
+        assert results[0]["id"] == one.pk
+        assert [row["version"] for row in results[1:]] == [2, 1]
+        moved = {"child": "petrel", "pool": "", "before": None, "after": 25_000}
+        assert results[0]["moves"] == [moved]
+    unseen, seen = told["manager"][0], told["admin"][0]
+    assert (unseen["parent"], unseen["shares"]) == ("elsewhere", {PETREL: 25_000})
+    assert (seen["parent"], seen["shares"]) == (VISION, {"tern": 75_000, PETREL: 25_000})
+    there = api_of("admin").get(f"/api/v1/budgets/{VISION}/change-sets/").json()["results"]
+    assert there[0] == seen
+    assert api_of("admin").get("/api/v1/budgets/orlo/change-sets/").json()["count"] == 1
+
+
+@pytest.mark.parametrize("who", ["manager", "admin"])
+def test_who_manages_either_parent_declines_it(api_of: Any, tree: Tree, who: str) -> None:
+    one = proposed("move", PETREL, VISION, share=25_000)
+    url = f"/api/v1/change-sets/{one.pk}/decline/"
+    assert api_of("member").post(url).status_code == 404
+    answer = api_of(who).post(url)
+    assert (answer.status_code, answer.json()["status"]) == (200, "declined")
+    assert "tern" not in str(answer.json()) or who == "admin"
+    found = api_of(who).get(f"/api/v1/budgets/{SCIENCE}/change-sets/").json()["results"]
+    assert one.pk not in [row["id"] for row in found], "what is decided is its parent's alone"
+    assert api_of("manager").post(url).status_code == 404
 
 
 @pytest.mark.parametrize("where", ["api", "pages"])

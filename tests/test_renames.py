@@ -10,6 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from allocator.pages import changes
 from budgets import services
+from budgets.access import EVERYTHING
 from budgets.models import Budget, FormerName
 from budgets.services import Refused
 from ledger import reports
@@ -374,7 +375,7 @@ def test_who_moved_away_and_has_a_sibling_s_slug_now_is_told_apart_in_what_was_c
         budget=tree[PETREL], to=tree["orlo"], share=0, author=make.someone(), reason="x", now=T0
     )
     rename(tree[PETREL], slug="auk")
-    left, _ = changes.history([tree[SCIENCE].pk], limit=2)
+    left, _ = changes.history([tree[SCIENCE].pk], held=EVERYTHING, limit=2)
     assert [(one.budget_id, one.before, one.after) for one in left.moves] == [
         (tree[PETREL].pk, 50_000, None)
     ]

@@ -184,7 +184,7 @@ def page(user: Person, *, path: str, now: datetime, sort: str = "") -> Page:
         waiting=live[Job.State.QUEUED],
         people=_people(budget),
         own_changes=changes.of_child(budget, limit=CHANGES),
-        changes=changes.history([budget.pk], limit=CHANGES),
+        changes=changes.history([budget.pk], held=held, limit=CHANGES),
         can_edit=bool(node and node.children) and held.can(Action.EDIT_SHARES, path),
         can_propose=bool(node and node.children) and held.can(Action.PROPOSE_SHARES, path),
         can_submit=bool(node and node.is_leaf) and held.can(Action.SUBMIT, path),

@@ -1,14 +1,16 @@
 """Changes of shares as people read them: who, when, why, and what was before and after."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from django.contrib.auth.models import User
 from django.db.models import Prefetch, Q, QuerySet
 
+from budgets.access import Action, Standing
 from budgets.models import WHOLE, Budget, ChangeSet, Share
 from budgets.names import Called, Names
+from budgets.services import leaving
 
 Status = ChangeSet.Status
 FAR = 4  # how many times as many sets are looked at for those that move one child
@@ -34,13 +36,42 @@ class Move:
 
 
 @dataclass(frozen=True)
+class Leaving:
+    """A child that a proposal would take from `left`, and what of that the reader may do.
+
+    `to` is the new parent's name; empty where they may not know it.
+    """
+
+    child: Budget
+    left: Budget
+    to: str
+    may_look: bool
+    may_approve: bool
+
+
+@dataclass(frozen=True)
 class Change:
-    """A change set, with only what it moves."""
+    """A change set, with only what it moves; `leaving` where it divides another parent."""
 
     change_set: ChangeSet
     moves: tuple[Move, ...]
     rest_before: int
     rest_after: int
+    leaving: Leaving | None = None
+
+    @property
+    def place(self) -> Budget:
+        """Whose children it is about, to who reads it here."""
+        return self.leaving.left if self.leaving else self.change_set.parent
+
+    @property
+    def may_look(self) -> bool:
+        return self.leaving is None or self.leaving.may_look
+
+    @property
+    def may_approve(self) -> bool:
+        """Whether who decides here may approve it, as far as the other parent goes."""
+        return self.leaving is None or self.leaving.may_approve
 
     @property
     def moves_rest(self) -> bool:
@@ -75,12 +106,34 @@ def first_name(user: User) -> str:
     return user.first_name or user.username
 
 
-def history(parent_ids: Iterable[int], *, limit: int) -> list[Change]:
-    """Return the newest proposals and changes of these budgets' children. Five queries.
+def history(parent_ids: Iterable[int], *, held: Standing, limit: int) -> list[Change]:
+    """Return the newest proposals and changes of these budgets' children. Six queries.
 
-    Drafts are their author's own and left out.
+    Among them the proposals that a child goes elsewhere: of the other parent the reader learns no
+    more than they may. Drafts are their author's own and left out.
     """
-    return of_sets(_with_shares(_newest(parent_ids))[:limit])
+    ids = list(parent_ids)
+    found = [*of_sets(_with_shares(_newest(ids))[:limit]), *_leaving(ids, held)]
+    found.sort(key=lambda one: (one.change_set.created_at, one.change_set.pk), reverse=True)
+    return found[:limit]
+
+
+def _leaving(parent_ids: list[int], held: Standing) -> Iterator[Change]:
+    related = ("parent", "author", "decided_by")
+    rows = leaving(parent_ids).select_related(
+        "budget__parent", *(f"change_set__{name}" for name in related)
+    )
+    for row in rows:
+        to, left = row.change_set.parent, row.budget.parent
+        assert left is not None, "the organisation has its place for good"
+        gone = Leaving(
+            child=row.budget,
+            left=left,
+            to=to.name if held.knows(to.path) else "",
+            may_look=held.can(Action.PROPOSE_SHARES, to.path),
+            may_approve=held.can(Action.EDIT_SHARES, to.path),
+        )
+        yield Change(row.change_set, (), 0, 0, leaving=gone)
 
 
 def _newest(parent_ids: Iterable[int]) -> QuerySet[ChangeSet]:

@@ -10,9 +10,17 @@ from django.http import Http404
 from allocator.pages import changes
 from allocator.pages.changes import Change
 from allocator.pages.effects import SURE, Effect, effects, of_parent, period_of
-from budgets import hues
+from budgets import hues, services
 from budgets import shares as reads
-from budgets.access import NOT_HERE, Action, Person, get_budget_or_404, standing, visible_q
+from budgets.access import (
+    NOT_HERE,
+    Action,
+    Person,
+    Standing,
+    get_budget_or_404,
+    may_decline,
+    standing,
+)
 from budgets.hues import Hue
 from budgets.models import WHOLE, Budget, ChangeSet, Period
 from budgets.shares import Vector
@@ -32,6 +40,7 @@ class Subject:
     children: list[Budget]
     pools: list[Pool]
     hues: Mapping[str, Hue]
+    held: Standing
     may_approve: bool
 
     @property
@@ -129,6 +138,7 @@ def subject(user: Person, *, path: str) -> Subject:
         children=sorted((b for b in rows if b.pk in vector), key=lambda b: b.pk),
         pools=list(Pool.objects.all()),
         hues=painted,
+        held=held,
         may_approve=held.can(Action.EDIT_SHARES, parent.path),
     )
 
@@ -170,17 +180,30 @@ def page(found: Subject, *, vector: Vector, effective_at: datetime | None, now: 
         at=at,
         is_later=at > now,
         scheduled=found.base is not None and found.base.effective_at > now,
-        earlier=changes.history([found.parent.pk], limit=EARLIER),
+        earlier=changes.history([found.parent.pk], held=found.held, limit=EARLIER),
     )
 
 
-def open_set(user: Person, *, pk: int) -> ChangeSet:
+@dataclass(frozen=True)
+class Decided:
+    """A change set that is decided on, and whose children's shares it changes.
+
+    `back` is the parent in whose editor the person stands.
+    """
+
+    change_set: ChangeSet
+    parents: list[Budget]
+    back: Budget
+
+
+def to_decide(user: Person, *, pk: int) -> Decided:
     """Return a change set that the person may decide on; else Http404."""
-    sets = ChangeSet.objects.select_related("parent").filter(visible_q(user, "parent__"))
-    one = sets.filter(pk=pk).first()
-    if one is None or not standing(user).can(Action.EDIT_SHARES, one.parent.path):
+    one, held = ChangeSet.objects.select_related("parent").filter(pk=pk).first(), standing(user)
+    parents = services.parents_of(one) if one is not None else []
+    if one is None or not may_decline(held, parents):
         raise Http404(NOT_HERE)
-    return one
+    mine = [each for each in (one.parent, *parents) if held.can(Action.EDIT_SHARES, each.path)]
+    return Decided(one, parents, mine[0])
 
 
 def _change(one: Effect) -> int:

@@ -17,6 +17,7 @@ from budgets.access import (
     Person,
     Standing,
     get_budget_or_404,
+    may_decline,
     may_place,
     standing,
     visible,
@@ -141,15 +142,17 @@ def subject(user: Person, *, path: str, now: datetime, pk: str = "") -> Subject:
 
 
 def address(user: Person, *, parent: Budget, pk: str) -> str | None:
-    """Return the page that shows an open proposal of a parent, if it makes another tree.
+    """Return the page that shows an open proposal about a parent, if it makes another tree.
 
-    None for a change of shares alone, and where the reader doesn't see the budget.
+    None for a change of shares alone, and where the reader may not propose the same.
     """
     found = _open(pk)
-    placing = placing_of(found) if found and found.parent_id == parent.pk else None
-    if placing is None or not visible(user).filter(pk=placing.budget.pk).exists():
+    placing = placing_of(found) if found else None
+    if placing is None or parent not in placing.parents:
         return None
-    if not may_place(standing(user), Action.PROPOSE_SHARES, placing.budget):
+    if not visible(user).filter(pk=placing.budget.pk).exists():
+        return None
+    if not may_place(standing(user), Action.PROPOSE_SHARES, placing.budget, placing.parent):
         return None
     return f"{reverse('place', kwargs={'path': placing.budget.path})}?set={pk}"
 
@@ -208,7 +211,7 @@ def _proposal(held: Standing, budget: Budget, pk: str) -> Proposal | None:
         change_set=found,
         placing=placing,
         may_approve=may_place(held, Action.EDIT_SHARES, budget, placing.parent),
-        may_decline=held.can(Action.EDIT_SHARES, placing.parent.path),
+        may_decline=may_decline(held, placing.parents),
     )
 
 

@@ -126,7 +126,7 @@ def page(
         ahead_one=len(ahead) == 1,
         judged=any(line.burn and line.burn.judged for line in tops),
         tiles=painting.tiles(lines, elapsed),
-        changes=changes.history(_parents(budgets), limit=LAST_CHANGES),
+        changes=changes.history(_parents(budgets), held=held, limit=LAST_CHANGES),
         editable=next((one.budget for one in budgets if _may_edit(held, one)), None),
     )
 

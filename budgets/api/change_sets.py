@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+from django.db.models import Case, Q, When
 from django.http import Http404
 from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
@@ -16,16 +17,17 @@ from allocator import steering
 from allocator.pages import changes
 from budgets import services
 from budgets.access import (
+    ELSEWHERE,
     NOT_ALL_YOURS,
     Action,
     get_budget_or_404,
     may_approve,
+    may_decline,
     out_of_sight,
     standing,
-    visible_q,
 )
 from budgets.api.common import answered, person, require
-from budgets.models import WHOLE, Budget, ChangeSet
+from budgets.models import WHOLE, Budget, ChangeSet, Share
 from budgets.names import Names
 from clusters.models import Pool
 from config import clock
@@ -44,10 +46,11 @@ class MoveOut(serializers.Serializer[Any]):
 class ChangeSetOut(serializers.ModelSerializer[ChangeSet]):
     """Shares by the child's slug, in thousandths of a percent; `moves` is what differs.
 
-    Its context needs `held`, the reader's standing.
+    Its context needs `held`, the reader's standing. Of a set by which a child moves below a parent
+    that they don't see, it has the shares of those budgets alone that they see.
     """
 
-    parent = serializers.CharField(source="parent.path")  # type: ignore[assignment]  # as above
+    parent = serializers.SerializerMethodField()  # type: ignore[assignment]  # as above
     author = serializers.CharField(source="author.username")
     decided_by = serializers.CharField(source="decided_by.username", default=None, allow_null=True)
     created_at = Instant()
@@ -67,15 +70,28 @@ class ChangeSetOut(serializers.ModelSerializer[ChangeSet]):
     @extend_schema_field(MoveOut(many=True))
     def get_moves(self, change_set: ChangeSet) -> list[Any]:
         moves = self.context.get("moves") or _moves([change_set])
-        return list(MoveOut(moves[change_set.pk], many=True).data)
+        seen = {row.budget_id for row in self._rows(change_set)}
+        whole = self.context["held"].sees(change_set.parent.path)
+        told = [move for move in moves[change_set.pk] if whole or move.budget_id in seen]
+        return list(MoveOut(told, many=True).data)
+
+    def get_parent(self, change_set: ChangeSet) -> str:
+        path: str = change_set.parent.path
+        return path if self.context["held"].knows(path) else ELSEWHERE
 
     def get_shares(self, change_set: ChangeSet) -> dict[str, int]:
-        rows = change_set.shares.all()
+        rows = self._rows(change_set)
         return {self._key(change_set, r.budget): r.thousandths for r in rows if r.pool is None}
+
+    def _rows(self, change_set: ChangeSet) -> list[Share]:
+        held, rows = self.context["held"], list(change_set.shares.all())
+        if held.sees(change_set.parent.path):
+            return rows
+        return [row for row in rows if held.sees(row.budget.path)]
 
     def get_overrides(self, change_set: ChangeSet) -> dict[str, dict[str, int]]:
         found: dict[str, dict[str, int]] = {}
-        for row in change_set.shares.all():
+        for row in self._rows(change_set):
             if row.pool is not None:
                 pools = found.setdefault(self._key(change_set, row.budget), {})
                 pools[row.pool.slug] = row.thousandths
@@ -110,7 +126,10 @@ class ChangeSetIn(Strict):
 
 
 class ChangeSets(ListAPIView[ChangeSet]):
-    """The changes of one budget's children's shares, the newest first; and new proposals."""
+    """The changes of one budget's children's shares, the newest first; and new proposals.
+
+    First of all stand the proposals that a child moves elsewhere, which divide another parent.
+    """
 
     serializer_class = ChangeSetOut
     filter_backends = ()
@@ -125,7 +144,10 @@ class ChangeSets(ListAPIView[ChangeSet]):
         if getattr(self, "swagger_fake_view", False):
             return ChangeSet.objects.none()
         budget = get_budget_or_404(self.request.user, self.kwargs["path"])
-        return _change_sets().filter(parent=budget).order_by("-version", "-pk")
+        here = Q(parent=budget)
+        away = Q(pk__in=services.leaving([budget.pk]).values("change_set"))
+        own = Case(When(here, then=1), default=0)
+        return _change_sets().filter(here | away).order_by(own, "-version", "-pk")
 
     @extend_schema(request=ChangeSetIn, responses={201: ChangeSetOut})
     def post(self, request: Request, path: str) -> Response:
@@ -153,17 +175,19 @@ class ChangeSets(ListAPIView[ChangeSet]):
 
 
 class _Decision(GenericAPIView[ChangeSet]):
-    """A change set whose parent's shares the person may edit."""
+    """A change set of a parent whose shares the person may edit, or of a child that leaves it."""
 
     serializer_class = ChangeSetOut
 
-    def found(self, request: Request, pk: int) -> ChangeSet:
-        seen = _change_sets().filter(visible_q(request.user, "parent__"))
-        change_set = seen.filter(pk=pk).first()
-        if change_set is None:
+    def found(self, request: Request, pk: int) -> tuple[ChangeSet, list[Budget]]:
+        """Return it, with those whose children's shares it changes."""
+        change_set, held = _change_sets().filter(pk=pk).first(), standing(request.user)
+        parents = services.parents_of(change_set) if change_set is not None else []
+        if change_set is None or not any(held.sees(one.path) for one in parents):
             raise Http404("There is no such change set, or none that you may see.")
-        require(request, Action.EDIT_SHARES, change_set.parent)
-        return change_set
+        if not may_decline(held, parents):
+            require(request, Action.EDIT_SHARES, next(p for p in parents if held.sees(p.path)))
+        return change_set, parents
 
 
 class ApproveChangeSet(_Decision):
@@ -171,8 +195,8 @@ class ApproveChangeSet(_Decision):
 
     @extend_schema(request=None, responses=ChangeSetOut)
     def post(self, request: Request, pk: int) -> Response:
-        change_set = self.found(request, pk)
-        parents, by = services.parents_of(change_set), person(request)
+        change_set, parents = self.found(request, pk)
+        by = person(request)
         if not may_approve(standing(by), parents):
             raise PermissionDenied(NOT_ALL_YOURS)
         with answered():
@@ -185,7 +209,7 @@ class DeclineChangeSet(_Decision):
 
     @extend_schema(request=None, responses=ChangeSetOut)
     def post(self, request: Request, pk: int) -> Response:
-        change_set = self.found(request, pk)
+        change_set, _ = self.found(request, pk)
         services.decline(change_set=change_set, by=person(request), now=clock.now())
         return Response(_out(request, pk))
 

@@ -136,22 +136,21 @@ def shares_preview(request: HttpRequest, path: str) -> HttpResponse:
 @login_required
 def decide(request: HttpRequest, pk: int, decision: str) -> HttpResponse:
     """Approve or decline a proposal."""
-    found, at = editor_page.open_set(request.user, pk=pk), now()
-    person = cast(User, request.user)
+    found, at = editor_page.to_decide(request.user, pk=pk), now()
+    person, one, parents = cast(User, request.user), found.change_set, found.parents
     try:
         if decision == "approve":
-            parents = services.parents_of(found)
             access.check_approval(person, parents)
-            made = steering.approve(change_set=found, by=person, now=at, parents=parents)
+            made = steering.approve(change_set=one, by=person, now=at, parents=parents)
         else:
-            made = services.decline(change_set=found, by=person, now=at)
+            made = services.decline(change_set=one, by=person, now=at)
     except Refused as refused:
         messages.error(request, refused.sentence)
     except StaleBase as stale:
         messages.error(request, str(stale))
     else:
         messages.success(request, _said(made))
-    return redirect("shares", path=found.parent.path)
+    return redirect("shares", path=found.back.path)
 
 
 @require_safe
