@@ -25,6 +25,7 @@ from budgets.views import names as name_pages
 from budgets.views import places as place_pages
 from clusters import api as clusters
 from clusters import views as node_pages
+from config import guide_views as guide_pages
 from config import problems
 from config import views as own_pages
 from config.healthz import healthz
@@ -136,6 +137,9 @@ pages: list[URLPattern | URLResolver] = [
     path("sign-out", LogoutView.as_view(), name="sign-out"),
     path("language", set_language, name="language"),
     path("search", own_pages.search, name="search"),
+    path("docs", guide_pages.index, name="guide"),
+    path("docs/<slug:name>", guide_pages.page, name="guide-page"),
+    path("docs/files/<path:path>", guide_pages.file, name="guide-file"),
     path("budgets", budget_pages.tree, name="budgets"),
     path("budgets/<path:path>/shares", budget_pages.shares, name="shares"),
     path("budgets/<path:path>/shares/preview", budget_pages.shares_preview, name="shares-preview"),

@@ -47,9 +47,22 @@
     const [a, b] = [points[n - 1], points[n]]; return a[i] + (b[i] - a[i]) * (t - a[0]) / (b[0] - a[0]);
   }
 
+  // the first row in which each span meets no other that was put there before
+  function rowsOf(spans) {
+    const rows = [];
+    return spans.map(([low, high]) => {
+      let n = rows.findIndex(row => row.every(([a, b]) => high < a || b < low)); if (n < 0) n = rows.push([]) - 1;
+      rows[n].push([low, high]); return n;
+    });
+  }
+  // where an axis of time has its words: both ends, and midnights (or firsts of months) that are clear of them
+  const clear = (from, to, found, gap) => [from, ...found.filter(t => t - from > gap * .6 && to - t > gap * .6), to];
+  function steps(from, to, gap) { const first = Math.floor(from / Math.min(DAY, gap)) * Math.min(DAY, gap), found = []; for (let t = first + gap; t < to; t += gap) found.push(t); return clear(from, to, found, gap); }
+  function months(from, to) { const d = new Date(from), found = []; for (let n = 1, t; (t = Date.UTC(d.getUTCFullYear(), d.getUTCMonth() + n, 1)) < to; n++) found.push(t); return clear(from, to, found, 14 * DAY); }
+
   const CHARTS = {
     // what is left of a grant: left, plan, forecast band, marks of change sets, the day it runs out
-    burndown(d) {
+    burndown(d, width) {
       const at = clock(d.zone), series = s => (s || []).map(([t, ...v]) => [at(t), ...v.map(credits)]);
       const left = series(d.left_mgpus), plan = series(d.plan_mgpus), settled = series(d.settled_mgpus), fan = series(d.forecast_mgpus);
       const hue = hueOf(d.hue), now = at(d.now), from = at(d.from), to = at(d.to), o = base(), out = d.runs_out && {...d.runs_out, at: at(d.runs_out.at)};
@@ -60,19 +73,21 @@
         if (lo !== null) out.push([said('forecast'), `${number(Math.max(0, lo))} – ${amount(Math.max(0, between(fan, t, 3)))}`]);
         if (p !== null) out.push([said('plan'), amount(p)]); if (l !== null && p !== null) out.push([said('against plan'), (l - p >= 0 ? '+' : '') + amount(l - p)]); return out;
       };
-      // a mark before now has its words on its left, a later one on its right, but for the edges of the picture
-      const part = t => (t - from) / (to - from), side = (t, left) => (part(t) < .2 ? 'left' : part(t) > .8 || left ? 'right' : 'left'), label = {position: 'end', color: css('ink-2'), fontSize: 12, distance: 4};
-      const marks = (d.marks || []).map(m => ({xAxis: at(m.at), lineStyle: {type: m.draft ? [3, 3] : 'solid'}, label: {formatter: m.label, align: side(at(m.at), at(m.at) < now)}}));
-      marks.push({xAxis: now, lineStyle: {color: css('ink'), width: 1.5}, label: {formatter: said('now'), align: side(now, (d.marks || []).some(m => at(m.at) > now)), fontWeight: 600, color: css('ink')}});
+      // a mark before now has its words on its left, a later one on its right, but for the edges of the picture; where words would meet, in another row
+      const part = t => (t - from) / (to - from), side = (t, left) => (part(t) < .2 ? 'left' : part(t) > .8 || left ? 'right' : 'left');
+      const later = (d.marks || []).some(m => at(m.at) > now), words = [{at: now, text: said('now'), align: side(now, later), now: true}, ...(d.marks || []).map(m => ({at: at(m.at), text: m.label, align: side(at(m.at), at(m.at) < now), draft: m.draft}))];
+      const rows_used = rowsOf(words.map(w => { const x = part(w.at) * (width - 56), long = w.text.length * 6.6 + 10; return w.align === 'left' ? [x, x + long] : [x - long, x]; }));
+      const label = n => ({position: 'end', color: css('ink-2'), fontSize: 12, distance: 4 + 16 * rows_used[n]});
+      const marks = words.map((w, n) => ({xAxis: w.at, lineStyle: w.now ? {color: css('ink'), width: 1.5} : {type: w.draft ? [3, 3] : 'solid'}, label: {...label(n), formatter: w.text, align: w.align, ...(w.now && {fontWeight: 600, color: css('ink')})}}));
       const end = out ? {markPoint: {symbol: 'circle', symbolSize: 9, silent: true, label: {show: false}, itemStyle: {color: css('surface'), borderColor: css('red'), borderWidth: 2}, data: [{coord: [out.at, 0]}]},
         markLine: {symbol: 'none', silent: true, lineStyle: {color: css('red'), width: 1, type: 'solid'}, data: [[{coord: [out.at, 0]}, {coord: [out.at, top * .47]}]],
           label: {position: 'end', formatter: [out.label].flat().join('\n'), color: css('red-ink'), fontWeight: 500, fontSize: 12, lineHeight: 16, align: part(out.at) > .85 ? 'right' : 'left'}}} : {};
-      const days = (to - from) / DAY, gap = (days > 40 ? 14 : days > 14 ? 7 : days > 3 ? 1 : .25) * DAY;
-      return {...o, tooltip: {...o.tooltip, formatter: p => tip((days > 14 ? day : moment)(p[0].axisValue), rows(p[0].axisValue))},
-        xAxis: axis({type: 'time', min: from, max: to, splitLine: {show: false}, minInterval: gap, maxInterval: gap, axisLabel: {formatter: days > 1 ? day : moment, showMinLabel: true, showMaxLabel: true, alignMinLabel: 'left', alignMaxLabel: 'right', hideOverlap: true}}),
+      const days = (to - from) / DAY, gap = (days > 40 ? 14 : days > 14 ? 7 : days > 3 ? 1 : .25) * DAY, ticks = days > 60 ? months(from, to) : steps(from, to, gap);
+      return {...o, grid: {...o.grid, top: 24 + 16 * Math.max(...rows_used)}, tooltip: {...o.tooltip, formatter: p => tip((days > 14 ? day : moment)(p[0].axisValue), rows(p[0].axisValue))},
+        xAxis: axis({type: 'time', min: from, max: to, splitLine: {show: false}, axisLabel: {customValues: ticks, formatter: days > 1 ? day : moment, showMinLabel: true, showMaxLabel: true, alignMinLabel: 'left', alignMaxLabel: 'right', hideOverlap: true}}),
         yAxis: axis({type: 'value', min: floor || 0, splitNumber: 5, axisLine: {show: false}, axisLabel: {formatter: short}}),
         series: [
-          line('plan', plan, {color: css('ink-3'), width: 1.5, type: [5, 4]}, {z: 2, markLine: {symbol: 'none', silent: true, label, lineStyle: {color: css('ctl'), type: 'solid', width: 1}, data: marks}}),
+          line('plan', plan, {color: css('ink-3'), width: 1.5, type: [5, 4]}, {z: 2, markLine: {symbol: 'none', silent: true, lineStyle: {color: css('ctl'), type: 'solid', width: 1}, data: marks}}),
           line('low', fan.map(p => [p[0], p[1]]), hidden, {stack: 'fan', areaStyle: hidden}),
           line('band', fan.map(p => [p[0], p[3] - p[1]]), hidden, {stack: 'fan', areaStyle: {color: hue, opacity: .22}}),
           line('likely', fan.map(p => [p[0], p[2]]), {color: hue, width: 1.5, type: [2, 3]}, {z: 3, ...end}),
@@ -140,11 +155,11 @@
     try { const data = await read(el), chart = echarts.init(el, null, {renderer: 'canvas'}); charts.set(el, {chart, data}); paint(el); }
     catch { el.replaceChildren(Object.assign(document.createElement('p'), {className: 'note', textContent: el.dataset.failed || 'The figures did not arrive. Reload the page to try again.'})); }
   }
-  function paint(el) { const {chart, data} = charts.get(el); chart.setOption(CHARTS[el.dataset.chart](data), true); }
+  function paint(el) { const {chart, data} = charts.get(el); chart.setOption(CHARTS[el.dataset.chart](data, el.clientWidth), true); }
   function sweep() { for (const [el, {chart}] of charts) if (!el.isConnected) { chart.dispose(); charts.delete(el); } }
   function start() { sweep(); for (const el of document.querySelectorAll('[data-chart]')) if (!charts.has(el)) show(el); }
   document.fonts.ready.then(start);
   addEventListener('htmx:afterSettle', start);
   addEventListener('themechange', () => { for (const el of charts.keys()) paint(el); });
-  addEventListener('resize', () => { for (const {chart} of charts.values()) chart.resize(); });
+  addEventListener('resize', () => { for (const [el, {chart}] of charts) { chart.resize(); paint(el); } });
 })();

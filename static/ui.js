@@ -26,28 +26,34 @@
     if (open) $('a', side)?.focus();
   }
 
-  // the formula behind a number: opens on focus, hover and touch
-  let pop = null;
-  function help(button) {
+  // the formula behind a number: opens on focus, hover and touch, and stays while the pointer is in it.
+  // The mark is a link to where the guide explains it; a first touch only opens.
+  let pop = null, shown = null, closing = 0;
+  function help(link) {
+    clearTimeout(closing);
     if (!pop) {
       pop = document.createElement('div');
       pop.className = 'al-pop'; pop.id = 'al-pop'; pop.setAttribute('role', 'tooltip'); pop.hidden = true;
       document.body.append(pop);
     }
     for (const b of $$('.q[aria-describedby]')) b.removeAttribute('aria-describedby');
-    pop.hidden = !button;
-    if (!button) return;
-    pop.textContent = button.dataset.help;
-    button.setAttribute('aria-describedby', 'al-pop');
-    const at = button.getBoundingClientRect();
+    pop.hidden = !link; shown = link;
+    if (!link) return;
+    const more = Object.assign(document.createElement('a'), {href: link.href, target: '_blank', textContent: link.dataset.more, tabIndex: -1});
+    pop.replaceChildren(link.dataset.help, more); // the mark itself is what the keyboard reaches
+    link.setAttribute('aria-describedby', 'al-pop');
+    const at = link.getBoundingClientRect();
     const left = Math.min(at.left - 12, document.documentElement.clientWidth - pop.offsetWidth - 8);
     const below = at.bottom + 8 + pop.offsetHeight < innerHeight;
     pop.style.left = Math.max(8, left) + scrollX + 'px';
     pop.style.top = (below ? at.bottom + 8 : at.top - 8 - pop.offsetHeight) + scrollY + 'px';
   }
-  addEventListener('mouseover', e => { const b = e.target.closest?.('.q[data-help]'); if (b) help(b); });
-  addEventListener('mouseout', e => { if (e.target.closest?.('.q[data-help]')) help(null); });
-  addEventListener('focusin', e => help(e.target.closest?.('.q[data-help]') ?? null));
+  const asks = e => e.target.closest?.('.q[data-help]'), within = e => e.target.closest?.('.al-pop');
+  addEventListener('mouseover', e => { const b = asks(e); if (b) { if (b !== shown) help(b); clearTimeout(closing); } else if (within(e)) clearTimeout(closing); });
+  addEventListener('mouseout', e => { if (asks(e) || within(e)) { clearTimeout(closing); closing = setTimeout(help, 250, null); } });
+  addEventListener('focusin', e => { if (!within(e)) help(asks(e) ?? null); });
+  let touched = null; // what a touch found closed
+  addEventListener('pointerdown', e => { const b = asks(e); touched = e.pointerType !== 'mouse' && b && b !== shown ? b : null; });
 
   // folding rows of a tree: a row is shown while every row above it, up to the root, is open
   const open = row => !row || $('[data-fold]', row)?.getAttribute('aria-expanded') !== 'false';
@@ -90,7 +96,8 @@
       form.elements.username.value = b.dataset.fillUser; form.elements.password.value = b.dataset.fillPassword;
       $('[type=submit]', form).focus();
     }
-    if ((b = hit('.q[data-help]'))) { e.preventDefault(); help(b); }
+    if ((b = hit('.q[data-help]')) && b === touched) { e.preventDefault(); touched = null; help(b); }
+    else if (!b && !hit('.al-pop')) help(null);
   });
 
   // a form that writes itself into the address as it is changed (filters)
@@ -150,6 +157,6 @@
     if (e.detail.xhr.status === 429) e.detail.shouldSwap = true; // it says how long to wait
     last.set(el, text);
   });
-  addEventListener('htmx:afterSwap', e => restoreFolds(e.target));
+  addEventListener('htmx:afterSwap', e => { restoreFolds(e.target); if (shown && !shown.isConnected) help(null); });
   restoreFolds(document);
 })();

@@ -5,35 +5,41 @@ in Chromium, light, dark and on a phone. Written to docs/images/pages/.
 """
 
 import os
-import subprocess
 import sys
 import tempfile
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Thread
 from typing import Any
+
+import time_machine
 
 ROOT = Path(__file__).resolve().parent.parent
 INTO = ROOT / "docs" / "images" / "pages"
 PORT = 8791
 URL = f"http://127.0.0.1:{PORT}"
 WHO = "marta"  # of the demo: administrates the institute
+# The day that is played ends here: late in the quarter, so that a day is a tenth of what is granted
+# and there is a verdict; and always the same, so that pictures differ only where the pages do.
+AT = datetime(2026, 12, 22, 20, 32, 8, tzinfo=UTC)
+LONGEST = 2600  # pixels of a page that is still looked at as a whole
 SIZES = {"": (1440, 900), "-phone": (390, 844)}
 # Which pages, and which of them also dark and on a phone; docs/ui.md shows the same.
 PAGES = {
     "overview": ("/", {"dark", "phone"}),
-    "budgets": ("/budgets", set[str]()),
-    "shares": ("/budgets/orlo/science/shares", set[str]()),
-    "budget": ("/budgets/orlo/science/petrel", {"dark"}),
+    "budgets": ("/budgets", {"dark", "phone"}),
+    "shares": ("/budgets/orlo/shares?set={change_set}", set[str]()),
+    "budget": ("/budgets/orlo/science/petrel", {"dark", "phone"}),
     "jobs": ("/jobs", {"phone"}),
-    "job": ("/jobs/{job}", {"phone"}),
+    "job": ("/jobs/{job}", {"dark", "phone"}),
     "plan": ("/plan", {"dark"}),
     "review": ("/reviews/{period}/orlo/science", set[str]()),
+    "simulator": ("/simulator/{simulation}", set[str]()),
     "forecasts": ("/forecasts", set[str]()),
     "cycle": ("/cycles/{cycle}", set[str]()),
+    "guide": ("/docs/figures", {"dark"}),
 }
 
 
@@ -51,8 +57,9 @@ def main() -> int:
             "DATABASE_URL": f"sqlite:///{folder}/pictures.sqlite3",
             "CELERY_BROKER_URL": "memory://",
         }
-        numbers, cookie = _play()
-        with _served():
+        with time_machine.travel(AT):
+            numbers, cookie = _play()
+        with time_machine.travel(AT), _served():
             _take(chromium, numbers, cookie)
     return 0
 
@@ -68,7 +75,7 @@ def _play() -> tuple[dict[str, int], str]:
     from django.test import Client
 
     from allocator.models import Cycle
-    from budgets.models import Period
+    from budgets.models import ChangeSet, Period
     from workloads.models import Job, Run
 
     call_command("migrate", verbosity=0)
@@ -76,32 +83,55 @@ def _play() -> tuple[dict[str, int], str]:
     client = Client()
     client.force_login(User.objects.get(username=WHO))
     stopped = Run.objects.filter(end_reason=Run.EndReason.PREEMPTED)
-    again = Job.objects.filter(pk__in=stopped.values("job"), state=Job.State.RUNNING)
+    again = Job.objects.filter(
+        pk__in=stopped.values("job"), state=Job.State.RUNNING, minimum_runtime_s__gt=0
+    )
     numbers = {
         "job": (again.first() or Job.objects.filter(state=Job.State.RUNNING)[0]).pk,
         "period": Period.objects.get(status=Period.Status.ACTIVE).pk,
         "cycle": Cycle.objects.latest("pk").pk,
+        "change_set": ChangeSet.objects.get(status=ChangeSet.Status.PROPOSED).pk,
+        "simulation": _simulated(),
     }
     return numbers, client.cookies["sessionid"].value
 
 
+def _simulated() -> int:
+    """The number of a simulation of the day under two policies."""
+    from django.contrib.auth.models import User
+
+    from allocator.simulating import asking, running
+
+    asking.ask(
+        by=User.objects.get(username=WHO),
+        now=AT,
+        window=(AT - timedelta(days=1), AT.replace(minute=0, second=0)),
+        policies=("fairshare", "fifo"),
+    )
+    played = running.run_next(clock=lambda: AT)
+    assert played is not None, "no simulation was played"
+    return played.pk
+
+
 @contextmanager
 def _served() -> Iterator[None]:
-    command = [sys.executable, "-m", "gunicorn", "config.wsgi", "--bind", f"127.0.0.1:{PORT}"]
-    web = subprocess.Popen([*command, "--threads", "4", "--log-level", "error"], cwd=ROOT)
+    """Serve from this process, whose clock stands where the day ended and goes on from there."""
+    from django.core.servers.basehttp import ThreadedWSGIServer, WSGIRequestHandler
+
+    from config.wsgi import application
+
+    class Quiet(WSGIRequestHandler):
+        def log_message(self, format: str, *args: Any) -> None:
+            """Nothing: what is printed are the pictures."""
+
+    server = ThreadedWSGIServer(("127.0.0.1", PORT), Quiet)
+    server.set_app(application)
+    Thread(target=server.serve_forever, daemon=True).start()
     try:
-        for _ in range(120):
-            try:
-                urllib.request.urlopen(f"{URL}/healthz", timeout=5).close()
-                break
-            except urllib.error.HTTPError:
-                break  # it answers: that no worker runs is no matter here
-            except OSError:
-                time.sleep(0.5)
         yield
     finally:
-        web.terminate()
-        web.wait()
+        server.shutdown()
+        server.server_close()
 
 
 def _take(chromium: str, numbers: dict[str, int], cookie: str) -> None:
@@ -112,21 +142,27 @@ def _take(chromium: str, numbers: dict[str, int], cookie: str) -> None:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         for suffix, (width, height) in SIZES.items():
             context = browser.new_context(viewport={"width": width, "height": height})
+            context.clock.set_fixed_time(AT)
             context.add_cookies([{"name": "sessionid", "value": cookie, "url": URL}])
-            page = context.new_page()
+            page: Any = context.new_page()
             for name, (address, also) in PAGES.items():
                 if suffix.strip("-") not in ("", *also):
                     continue
                 for theme in ("light", *(["dark"] if not suffix and "dark" in also else [])):
                     end = "-dark" if theme == "dark" else suffix
-                    _look(page, f"{URL}{address.format(**numbers)}?theme={theme}", name + end)
+                    page.emulate_media(color_scheme=theme)
+                    _look(page, URL + address.format(**numbers), name + end)
         browser.close()
 
 
 def _look(page: Any, url: str, name: str) -> None:
     page.goto(url)
     page.wait_for_load_state("networkidle")
+    size, whole = page.viewport_size, page.evaluate("document.documentElement.scrollHeight")
+    page.set_viewport_size({**size, "height": min(LONGEST, max(size["height"], whole))})
+    page.wait_for_timeout(200)  # charts draw themselves anew
     page.screenshot(path=str(INTO / f"{name}.png"))
+    page.set_viewport_size(size)
     print(f"docs/images/pages/{name}.png")
 
 

@@ -242,6 +242,9 @@ MANAGED = ABOVE_ALL | {"manager": 200}  # what the manager of science asked for
 PAGES = [
     # method, address, expected answer of each; done and sent on, or asked again, counts as 200
     ("get", "search?q=petrel", EVERYONE),
+    ("get", "docs", EVERYONE),
+    ("get", "docs/ledger", EVERYONE),
+    ("get", "docs/files/images/bench-families.svg", EVERYONE),
     ("post", "language", EVERYONE),
     ("get", "budgets", EVERYONE),
     ("get", "budgets/orlo/science", SCIENCE),

@@ -1,9 +1,11 @@
 """The overview: each number is a report's, each GPU is told once, nobody sees too much."""
 
 from copy import deepcopy
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from django.template.loader import render_to_string
 
 from allocator import delivery
 from allocator.models import Alarm, Outlook
@@ -137,10 +139,27 @@ def test_a_reader_sees_the_burn_of_their_own_budgets_only(cast):
 def test_the_page_opens_with_who_is_ahead_of_plan(cast, day, monkeypatch):
     late = T0 + timedelta(days=10)
     monkeypatch.setattr("allocator.views.now", lambda: late)
-    ahead = read(cast["admin"]).ahead
-    assert ahead is None  # two hours are too little for a verdict
+    assert (
+        overview.page(cast["admin"], now=late, query={}).ahead is None
+    )  # of ten days two hours were used
     text = text_of(client_of(cast["admin"]).get("/"))
-    assert "2 jobs wait" in text
+    assert "No project burns faster than planned. 2 jobs wait" in text
+
+
+def test_who_is_ahead_is_named_before_there_is_a_verdict(cast):
+    page = read(cast["admin"])
+    first, *others = page.projects
+    assert not first.burn.judged
+    page = replace(page, projects=[replace(first, over_mgpus=5 * 3_600_000), *others])
+    said = render_to_string("allocator/_overview_answer.html", {"page": page})
+    assert f"<b>{first.budget.name}</b> has burned most against plan so far: 5 cr above" in said
+    assert "that is no verdict yet" in said
+
+
+def test_parked_budgets_lead_to_their_pages(cast):
+    html = client_of(cast["admin"]).get("/").content.decode()
+    parked = html[html.index('id="h-pk"') :]
+    assert '<a href="/budgets/orlo/science/petrel">Petrel</a>' in parked[:2500]
 
 
 def test_parked_has_its_price(cast, tree):

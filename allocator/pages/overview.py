@@ -124,9 +124,9 @@ class Overview:
 
     @property
     def ahead(self) -> BurnLine | None:
-        """The project that has burned most above plan, once it is time for a verdict."""
-        judged = [line for line in self.projects if line.burn.judged and line.over_mgpus > 0]
-        return max(judged, key=lambda line: (line.over_mgpus, -line.budget.pk), default=None)
+        """The project that has burned most above plan; no verdict before that is `judged`."""
+        above = [line for line in self.projects if line.over_mgpus > 0]
+        return max(above, key=lambda line: (line.over_mgpus, -line.budget.pk), default=None)
 
     @property
     def parked_part(self) -> int | None:

@@ -9,7 +9,8 @@ from typing import Any
 from allocator.pages import burning, changes, painting
 from allocator.pages.burning import Burn
 from allocator.pages.changes import Change
-from allocator.pages.painting import Tile
+from allocator.pages.painting import Filling, Tile
+from allocator.pages.sunburst import Sunburst, sunburst
 from budgets import hues, periods, shares
 from budgets.access import Action, Person, Standing, standing
 from budgets.hues import Hue
@@ -70,13 +71,11 @@ class Page:
     ahead: list[Line]
     ahead_one: bool
     judged: bool
+    fill: Filling
     tiles: list[Tile]
+    rings: Sunburst
     changes: list[Change]
     editable: Budget | None
-
-    @property
-    def has_aside(self) -> bool:
-        return bool(self.tiles or self.changes)
 
 
 def page(
@@ -87,11 +86,12 @@ def page(
     words: str = "",
     sort: str = "",
     pool: str = "",
+    fill: str = "",
 ) -> Page:
     """Read the tree as one person may see it. A constant number of queries.
 
     `show` is one of SHOW, `sort` a column's key with a minus for falling, `pool` a pool's slug
-    whose shares and entitlement are shown in place of those of all.
+    whose shares and entitlement are shown in place of those of all, `fill` one of painting.FILLS.
     """
     held = standing(user)
     pools = list(Pool.objects.all())
@@ -109,6 +109,7 @@ def page(
     tops = [line for line in budgets if line.parent_row is None]
     top = tops[0] if len(tops) == 1 else None
     programs = [line for line in budgets if top and line.parent_row == top.budget.pk]
+    filled = painting.filling(fill, elapsed)
     kept, ahead = _reserve_of(lines, top), [one for one in programs or tops if _is_high(one)]
     return Page(
         lines=_sorted(_kept(lines, filters[show], words), sort),
@@ -125,7 +126,9 @@ def page(
         ahead=ahead,
         ahead_one=len(ahead) == 1,
         judged=any(line.burn and line.burn.judged for line in tops),
-        tiles=painting.tiles(lines, elapsed),
+        fill=filled,
+        tiles=painting.tiles(lines, filled),
+        rings=sunburst(lines, filled),
         changes=changes.history(_parents(budgets), held=held, limit=LAST_CHANGES),
         editable=next((one.budget for one in budgets if _may_edit(held, one)), None),
     )

@@ -62,6 +62,7 @@ def tree(request: HttpRequest) -> HttpResponse:
         words=request.GET.get("name", ""),
         sort=request.GET.get("sort", ""),
         pool=request.GET.get("pool", ""),
+        fill=request.GET.get("fill", ""),
     )
     template = "budgets/_tree.html" if request.headers.get("HX-Request") else "budgets/tree.html"
     return render(request, template, {"page": page})

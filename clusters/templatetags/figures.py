@@ -114,11 +114,17 @@ def icon(name: str, extra: str = "") -> SafeString:
 
 
 @register.simple_tag(name="help")
-def question_mark(formula: str) -> SafeString:
-    """The question mark beside a number: its formula opens on focus, hover and touch."""
+def question_mark(formula: str, guide: str) -> SafeString:
+    """The question mark beside a number: its formula opens on focus, hover and touch, and it leads
+    to the heading of the guide that explains it: ``{% help _("Used ÷ plan") "ledger#burn" %}``."""
+    page, _hash, heading = guide.partition("#")
     return format_html(
-        '<button type="button" class="q" data-help="{}" aria-label="{}">?</button>',
+        '<a class="q" href="{}#{}" target="_blank" hreflang="en" data-help="{}" data-more="{}" '
+        'aria-label="{}">?</a>',
+        reverse("guide-page", args=[page]),
+        heading,
         formula,
+        _("More in the guide"),
         formula,
     )
 
