@@ -21,6 +21,7 @@ from budgets.views import asked as asked_pages
 from budgets.views import by_hand as by_hand_pages
 from budgets.views import diffs as diff_pages
 from budgets.views import drafts as draft_pages
+from budgets.views import fair as fair_pages
 from budgets.views import names as name_pages
 from budgets.views import places as place_pages
 from clusters import api as clusters
@@ -144,6 +145,7 @@ pages: list[URLPattern | URLResolver] = [
     path("budgets/<path:path>/shares", budget_pages.shares, name="shares"),
     path("budgets/<path:path>/shares/preview", budget_pages.shares_preview, name="shares-preview"),
     path("budgets/<path:path>/shares/simulate", draft_pages.simulate, name="shares-simulate"),
+    path("budgets/<path:path>/levels.json", fair_pages.levels, name="levels"),
     path("budgets/<path:path>/burn.json", ledger_pages.burndown, name="burndown"),
     re_path(
         r"^budgets/(?P<path>.+)/burn\.(?P<kind>csv|xlsx|report\.json|focus-1\.[24]\.csv)$",

@@ -12,6 +12,7 @@
 //            told: [[at, GPUs]], ahead: [[at, GPUs]], held: [[at, GPUs]]}      steps; GPUs on the left, traffic on the right
 // asked     {hue, points_s: [[used, asked]], times_per_mille}       seconds; the dashed line is the median job
 // calibration {said: [percent], series: [{name, true_per_mille: [n]}], words: {said, true}}
+// levels    {hue, zone, from, to, lines: [{name, own, points: [[at, level or null]]}], lost: [{at, level, label, url}]}
 // bars      {hue, zone, days: [at], values_mgpus: [n], name}         one bar a day, hollow (parked)
 (() => {
   const CREDIT = 3600000, DAY = 864e5, page = document.documentElement.lang || 'en', lang = page === 'en' ? 'en-GB' : page; // day before month
@@ -66,6 +67,7 @@
       const at = clock(d.zone), series = s => (s || []).map(([t, ...v]) => [at(t), ...v.map(credits)]);
       const left = series(d.left_mgpus), plan = series(d.plan_mgpus), settled = series(d.settled_mgpus), fan = series(d.forecast_mgpus);
       const hue = hueOf(d.hue), now = at(d.now), from = at(d.from), to = at(d.to), o = base(), out = d.runs_out && {...d.runs_out, at: at(d.runs_out.at)};
+      for (const one of document.querySelectorAll('[data-of-forecast]')) one.hidden = !fan.length; // the legend names what is drawn
       const top = Math.max(1e-9, ...[left, plan, fan].flatMap(s => s.map(p => Math.max(...p.slice(1))))), floor = Math.min(0, ...left.map(p => p[1]));
       const rows = t => {
         const l = t <= now ? between(left, t) : null, p = between(plan, t), lo = t > now ? between(fan, t, 1) : null, out = [];
@@ -127,6 +129,20 @@
           line('', [[0, 0], [100, 100]], {color: css('ctl'), width: 1, type: [4, 4]}, {z: 1, silent: true, tooltip: {show: false}}),
           ...d.series.map((s, n) => line(s.name, true_of(s), {color: css('ink'), width: 1.5, type: dashes[n % 3]}, {z: 3, symbol: marks[n % 3], symbolSize: 8, itemStyle: {color: css('ink')}}))]};
     },
+    // level fair shares of siblings, on a scale of halves and doubles; red where a run made room for another, which leads to its job
+    levels(d) {
+      const at = clock(d.zone), o = base(), from = at(d.from), to = at(d.to), most = 8, level = v => (v === null ? null : Math.min(most, Math.max(1 / most, v)));
+      const all = d.lines.flatMap(l => l.points.map(p => level(p[1]))).filter(v => v !== null), edge = (by, v) => 2 ** by(Math.log2(v));
+      const low = Math.min(.5, edge(Math.floor, Math.min(1, ...all))), high = Math.max(2, edge(Math.ceil, Math.max(1, ...all))), days = (to - from) / DAY;
+      const known = d.lines.map(l => ({...l, points: l.points.map(([t, v]) => [at(t), level(v), v])})), at_ = t => known.map(l => [l.name, l.points.findLast(p => p[0] <= t)?.[2]]).filter(([, v]) => v !== undefined && v !== null);
+      const lost = {name: 'lost', type: 'scatter', symbol: 'rect', symbolSize: [3, 16], z: 6, itemStyle: {color: css('red')}, data: d.lost.map(l => ({value: [at(l.at), level(l.level)], name: l.label, url: l.url}))};
+      return {...o, grid: {...o.grid, right: 96, top: 12}, tooltip: {...o.tooltip, formatter: p => { const run = p.find(one => one.seriesName === 'lost'); return tip(moment(p[0].axisValue), [...at_(p[0].axisValue).map(([n, v]) => [n, number(v, 2)]), ...(run ? [[said('lost'), run.name]] : [])]); }},
+        xAxis: axis({type: 'time', min: from, max: to, splitLine: {show: false}, axisLabel: {customValues: steps(from, to, (days > 7 ? 2 : days > 2 ? 1 : .25) * DAY), formatter: days > 2 ? day : moment, showMinLabel: true, alignMinLabel: 'left', hideOverlap: true}}),
+        yAxis: axis({type: 'log', logBase: 2, min: low, max: high, axisLine: {show: false}, axisLabel: {formatter: v => (v >= 1 ? number(v) : '1/' + number(1 / v))}}),
+        series: [...known.map((l, n) => line(l.name, l.points.map(p => [p[0], p[1]]), {color: l.own ? hueOf(d.hue) : css('grey'), width: l.own ? 2.5 : 1.25}, {z: l.own ? 4 : 3, connectNulls: false, labelLayout: {moveOverlap: 'shiftY'},
+            endLabel: {show: true, color: css(l.own ? 'ink' : 'ink-2'), fontWeight: l.own ? 600 : 400, fontSize: 12, formatter: () => { const v = l.points.at(-1)[2]; return l.name + (v === null ? '' : ' ' + number(v, 2)); }},
+            ...(n ? {} : {markLine: {symbol: 'none', silent: true, lineStyle: {color: css('ctl'), type: 'solid', width: 1}, label: {position: 'insideEndBottom', formatter: said('exactly its share'), color: css('ink-3'), fontSize: 12}, data: [{yAxis: 1}]}})})), lost]};
+    },
     // what jobs declared against what they took, in hours; above the line more was asked than used
     asked(d) {
       const o = base(), hours = s => s / 3600, points = d.points_s.map(([used, asked]) => [hours(used), hours(asked)]), all = points.flat();
@@ -152,7 +168,7 @@
     const answer = await fetch(el.dataset.src, {headers: {Accept: 'application/json'}}); if (!answer.ok) throw Error(String(answer.status)); return answer.json();
   }
   async function show(el) {
-    try { const data = await read(el), chart = echarts.init(el, null, {renderer: 'canvas'}); charts.set(el, {chart, data}); paint(el); }
+    try { const data = await read(el), chart = echarts.init(el, null, {renderer: 'canvas'}); charts.set(el, {chart, data}); paint(el); chart.on('click', p => { if (p.data?.url) location.assign(p.data.url); }); }
     catch { el.replaceChildren(Object.assign(document.createElement('p'), {className: 'note', textContent: el.dataset.failed || 'The figures did not arrive. Reload the page to try again.'})); }
   }
   function paint(el) { const {chart, data} = charts.get(el); chart.setOption(CHARTS[el.dataset.chart](data, el.clientWidth), true); }

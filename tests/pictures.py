@@ -82,12 +82,10 @@ def _play() -> tuple[dict[str, int], str]:
     call_command("demo", quiet=True)
     client = Client()
     client.force_login(User.objects.get(username=WHO))
-    stopped = Run.objects.filter(end_reason=Run.EndReason.PREEMPTED)
-    again = Job.objects.filter(
-        pk__in=stopped.values("job"), state=Job.State.RUNNING, minimum_runtime_s__gt=0
-    )
+    stopped = Run.objects.filter(end_reason=Run.EndReason.PREEMPTED, job__minimum_runtime_s__gt=0)
+    jobs = Job.objects.filter(pk__in=stopped.values("job")).order_by("-pk")
     numbers = {
-        "job": (again.first() or Job.objects.filter(state=Job.State.RUNNING)[0]).pk,
+        "job": (jobs.filter(state=Job.State.RUNNING).first() or jobs[0]).pk,
         "period": Period.objects.get(status=Period.Status.ACTIVE).pk,
         "cycle": Cycle.objects.latest("pk").pk,
         "change_set": ChangeSet.objects.get(status=ChangeSet.Status.PROPOSED).pk,

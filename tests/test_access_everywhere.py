@@ -253,6 +253,7 @@ PAGES = [
     ("post", "budgets/orlo/science/shares", SCIENCE),
     ("post", "budgets/orlo/science/shares/preview", SCIENCE),
     ("get", "budgets/orlo/science/petrel/burn.json", PETREL),
+    ("get", "budgets/orlo/science/petrel/levels.json", PETREL),
     ("get", "budgets/orlo/science/petrel/burn.csv", PETREL),
     ("post", "change-sets/{change_set}/approve", SCIENCE),
     ("post", "change-sets/{change_set}/decline", SCIENCE),

@@ -10,7 +10,16 @@ from zoneinfo import ZoneInfo
 
 from django.db.models import Count
 
-from allocator.pages import by_hand, changes, fairness, planning, requests, transfers, tree
+from allocator.pages import (
+    by_hand,
+    changes,
+    fair_history,
+    fairness,
+    planning,
+    requests,
+    transfers,
+    tree,
+)
 from allocator.pages.books import Books
 from allocator.pages.burning import Burn
 from allocator.pages.changes import Change
@@ -37,12 +46,13 @@ from ledger.instants import midnight
 from ledger.models import Entry
 from ledger.reports import DayBurn
 from ledger.spent import Spent
-from workloads.models import Job
+from workloads.models import Job, Run
 
 DAYS = 14
 TOP_JOBS = 8
 CHANGES = 6
 BY_HAND = 6
+LOST = 4
 
 
 @dataclass(frozen=True)
@@ -104,6 +114,7 @@ class Page:
     most_gpu_seconds: int
     split: Split | None
     fair: Fairness | None
+    lost: list[Run]  # that made room for others lately, the last first
     lines: list[tree.Line]
     jobs: list[TopJob]
     running: int
@@ -178,6 +189,7 @@ def page(user: Person, *, path: str, now: datetime, sort: str = "") -> Page:
         most_gpu_seconds=max((day.held_gpu_seconds for day in days), default=0),
         split=_split(spent, painted[path]) if period else None,
         fair=_fair(books, budget, nodes, held, now),
+        lost=list(fair_history.lost_runs(budget, now=now)[:LOST]),
         lines=_lines(held, budget, nodes, burns, period, painted, sort),
         jobs=_top_jobs(below, period),
         running=live[Job.State.RUNNING] + live[Job.State.STARTING],

@@ -129,6 +129,17 @@ class Overview:
         return max(above, key=lambda line: (line.over_mgpus, -line.budget.pk), default=None)
 
     @property
+    def top(self) -> Budget | None:
+        """The one budget that holds all others that the reader sees, if there is one."""
+        seen = [one for path, one in self.names.budgets.items() if self.names.sees(path)]
+        tops = [one for one in seen if not self.names.sees(one.path.rpartition("/")[0])]
+        return tops[0] if len(tops) == 1 else None
+
+    @property
+    def week_ago(self) -> datetime:
+        return self.now - WEEK
+
+    @property
     def parked_part(self) -> int | None:
         """Of the GPU-time held, what was parked."""
         held = self.parked_total.charged + self.parked_total.unfunded

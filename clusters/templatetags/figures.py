@@ -76,6 +76,8 @@ CHART_WORDS = {
     "traffic": gettext_lazy("traffic"),
     "held": gettext_lazy("held"),
     "a second": gettext_lazy("a second"),
+    "lost": gettext_lazy("lost a run"),
+    "exactly its share": gettext_lazy("exactly its share"),
     "used": gettext_lazy("used"),
     "asked": gettext_lazy("asked"),
     "used, h; asked upwards": gettext_lazy("used, h; asked upwards"),
