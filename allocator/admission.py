@@ -18,7 +18,6 @@ from budgets.access import Action, Person, Standing
 from budgets.models import Budget
 from clusters.connectors import connector_for
 from clusters.models import Node, Pool
-from clusters.saying import say as _
 from forecasting import services as forecasting
 from forecasting import works
 from ledger import services as ledger
@@ -37,12 +36,8 @@ class KeyReused(Exception):
     def __init__(self, job: Job) -> None:
         self.job = job
         super().__init__(
-            _(
-                "Idempotency key %(idempotency_key)s belongs to job %(job)s, which asked for "
-                "something else: send a new key.",
-                idempotency_key=repr(job.idempotency_key),
-                job=job.pk,
-            )
+            f"Idempotency key {job.idempotency_key!r} belongs to job {job.pk}, which asked for "
+            "something else: send a new key."
         )
 
 
@@ -162,12 +157,7 @@ def check(budget: Budget, spec: JobSpec, now: datetime) -> None:
     )
     if missing:
         raise AdmissionError(
-            {
-                "dependencies": _(
-                    "There is no job %(missing)s: leave it out of the dependencies.",
-                    missing=min(missing),
-                )
-            }
+            {"dependencies": f"There is no job {min(missing)}: leave it out of the dependencies."}
         )
 
 
@@ -185,11 +175,9 @@ def problem_with_work(spec: JobSpec) -> str | None:
 
 def _refuse_what_is_no_project(budget: Budget) -> None:
     if budget.archived_at is not None:
-        raise AdmissionError(
-            {"budget": _("%(budget)s is archived: choose an active project.", budget=budget.path)}
-        )
+        raise AdmissionError({"budget": f"{budget.path} is archived: choose an active project."})
     if budget.children.filter(archived_at=None).exists():
-        sentence = _("%(budget)s has budgets below it: choose one of those.", budget=budget.path)
+        sentence = f"{budget.path} has budgets below it: choose one of those."
         raise AdmissionError({"budget": sentence})
 
 
@@ -198,16 +186,8 @@ def acceptable_pools(spec: JobSpec) -> list[Pool]:
     pools = {pool.slug: pool for pool in Pool.objects.select_related("cluster")}
     for slug in spec.pools:
         if slug not in pools:
-            known = ", ".join(sorted(pools)) or _("none yet")
-            raise AdmissionError(
-                {
-                    "pools": _(
-                        "There is no pool %(slug)s: choose from %(known)s.",
-                        slug=repr(slug),
-                        known=known,
-                    )
-                }
-            )
+            known = ", ".join(sorted(pools)) or "none yet"
+            raise AdmissionError({"pools": f"There is no pool {slug!r}: choose from {known}."})
     return [pools[slug] for slug in spec.pools] or list(pools.values())
 
 
@@ -217,12 +197,7 @@ def _refuse_what_never_fits(spec: JobSpec, pools: list[Pool], now: datetime) -> 
     field = "profile" if spec.is_realtime else "gpus"
     if spec.peak_gpus() > most:
         raise AdmissionError(
-            {
-                field: _(
-                    "The largest acceptable pool has %(most)s GPUs: ask for %(most)s or fewer.",
-                    most=most,
-                )
-            }
+            {field: f"The largest acceptable pool has {most} GPUs: ask for {most} or fewer."}
         )
 
 

@@ -18,7 +18,6 @@ from budgets.models import Budget, ChangeSet
 from budgets.refusals import Refused
 from budgets.shares import Vector
 from budgets.vectors import check_sums
-from clusters.saying import say as _
 
 
 class Decided(NamedTuple):
@@ -90,10 +89,8 @@ def _as_proposed(decided: Decided, step: Step, now: datetime) -> ChangeSet:
     if reads.vector_of(approved) != step.vector or approved.effective_at != step.at:
         raise Refused(
             "status",
-            _(
-                "Shares that were scheduled have come into force since it was proposed: "
-                "decline it, then propose it anew."
-            ),
+            "Shares that were scheduled have come into force since it was proposed: decline it, "
+            "then propose it anew.",
         )
     return approved
 
@@ -116,9 +113,5 @@ def _fits(step: Step, now: datetime) -> Iterator[None]:
         if step.at == now:
             raise
         when = f"{step.at:%d %b %Y %H:%M}"
-        said = _(
-            "It does not fit what is scheduled for %(when)s UTC: %(sentence)s",
-            when=when,
-            sentence=refused.sentence,
-        )
+        said = f"It does not fit what is scheduled for {when} UTC: {refused.sentence}"
         raise Refused("until", said) from refused

@@ -12,8 +12,6 @@ from budgets import period_plans, periods, plans
 from budgets.models import Period
 from budgets.refusals import Refused, check_instant
 from clusters.models import Pool
-from clusters.saying import say as _
-from clusters.saying import state
 
 
 def redraft_period(
@@ -34,14 +32,7 @@ def redraft_period(
     with transaction.atomic():
         draft = Period.objects.select_for_update(no_key=True).get(pk=period.pk)
         if draft.status != Period.Status.DRAFT:
-            raise Refused(
-                "status",
-                _(
-                    "%(draft)s is %(status)s: only a draft is changed.",
-                    draft=draft.name,
-                    status=state(draft.get_status_display()),
-                ),
-            )
+            raise Refused("status", f"{draft.name} is {draft.status}: only a draft is changed.")
         before = copy(draft)
         for field, value in changed.items():
             setattr(draft, field, value.strip() if field == "name" else value)
@@ -63,8 +54,5 @@ def _refuse_checkpoints(period: Period) -> None:
     if period.checkpoints.exists():
         raise Refused(
             "starts_at",
-            _(
-                "%(period)s has checkpoints for its dates and its zone: remove those first.",
-                period=period.name,
-            ),
+            f"{period.name} has checkpoints for its dates and its zone: remove those first.",
         )

@@ -15,8 +15,6 @@ from budgets.models import WHOLE, Budget, Notice, Request
 from budgets.notices import name_of
 from budgets.one_by_one import Tries
 from budgets.refusals import AMOUNT_MAX, Refused, check_instant, credits, percent
-from clusters.saying import day, instant, state
-from clusters.saying import say as _
 
 Status, Unit = Request.Status, Request.Unit
 REASON_MAX = 2000
@@ -29,14 +27,8 @@ class AskedAlready(Refused):
         self.open = found
         super().__init__(
             "asked",
-            _(
-                "Request %(request)s of %(asked_by)s asks for %(quantity)s for %(budget)s "
-                "already: wait for its answer, or withdraw it and ask again.",
-                request=found.pk,
-                asked_by=name_of(found.asked_by),
-                quantity=quantity(found),
-                budget=found.budget.path,
-            ),
+            f"Request {found.pk} of {name_of(found.asked_by)} asks for {quantity(found)} for "
+            f"{found.budget.path} already: wait for its answer, or withdraw it and ask again.",
         )
 
 
@@ -66,7 +58,7 @@ def ask(
     """
     check_instant(now, "now")
     _check_date(until, now)
-    reason = checked_reason(reason, _("why more is needed"))
+    reason = checked_reason(reason, "why more is needed")
     _check_amount(budget, unit, asked, now)
     with transaction.atomic():
         try:
@@ -92,12 +84,8 @@ def withdraw(*, request: Request, by: User, now: datetime) -> Request:
     with transaction.atomic():
         found = lock_open(request)
         _close(found, Status.WITHDRAWN, by=by, now=now)
-        text = _(
-            "%(by)s withdrew the request for %(quantity)s for %(budget)s.",
-            by=name_of(by),
-            quantity=quantity(found),
-            budget=found.budget.path,
-        )
+        what = f"{quantity(found)} for {found.budget.path}"
+        text = f"{name_of(by)} withdrew the request for {what}."
         _tell(found, [*_deciders(found.budget), found.asked_by], Notice.Kind.WITHDRAWN, text, now)
     return found
 
@@ -128,13 +116,8 @@ def _expire(pk: int, now: datetime) -> Request | None:
         return None
     _close(found, Status.EXPIRED, by=None, now=now)
     passed = found.until is not None and found.until <= now
-    why = _("its date has passed") if passed else _("the budget is archived")
-    text = _(
-        "The request for %(quantity)s for %(budget)s expired: %(why)s.",
-        quantity=quantity(found),
-        budget=found.budget.path,
-        why=why,
-    )
+    why = "its date has passed" if passed else "the budget is archived"
+    text = f"The request for {quantity(found)} for {found.budget.path} expired: {why}."
     _tell(found, [found.asked_by], Notice.Kind.EXPIRED, text, now)
     return found
 
@@ -154,19 +137,17 @@ def quantity(request: Request, amount: int | None = None) -> str:
     """Return what is asked for (or another amount of the same) in words: '5.000 % of orlo'."""
     amount = request.asked if amount is None else amount
     if request.unit == Unit.CREDITS:
-        return _("%(amount)s credits", amount=credits(amount))
+        return f"{credits(amount)} credits"
     parent = request.budget.path.rpartition("/")[0]
-    return _("%(share)s of %(parent)s", share=percent(amount), parent=parent)
+    return f"{percent(amount)} of {parent}"
 
 
 def checked_reason(reason: str, what: str) -> str:
     """Return a reason without blanks around it; refuse none, and one that is too long."""
     if not reason.strip():
-        raise Refused("reason", _("Say %(what)s.", what=what))
+        raise Refused("reason", f"Say {what}.")
     if len(reason) > REASON_MAX or "\0" in reason:
-        raise Refused(
-            "reason", _("Give a reason of at most %(most)s plain characters.", most=REASON_MAX)
-        )
+        raise Refused("reason", f"Give a reason of at most {REASON_MAX} plain characters.")
     return reason.strip()
 
 
@@ -180,44 +161,27 @@ def _check_date(until: datetime | None, now: datetime) -> None:
         return
     check_instant(until, "until")
     if until <= now:
-        raise Refused("until", _("That date has passed: give a later one, or none for good."))
+        raise Refused("until", "That date has passed: give a later one, or none for good.")
 
 
 def _check_amount(budget: Budget, unit: str, asked: int, now: datetime) -> None:
     if unit not in Unit.values:
-        raise Refused(
-            "unit",
-            _(
-                "%(unit)s is no unit: ask for %(units)s.",
-                unit=repr(unit),
-                units=" or ".join(Unit.values),
-            ),
-        )
+        raise Refused("unit", f"{unit!r} is no unit: ask for {' or '.join(Unit.values)}.")
     if budget.parent is None:
-        raise Refused(
-            "budget",
-            _("%(budget)s is the root of the tree: nobody has more to give.", budget=budget.path),
-        )
+        raise Refused("budget", f"{budget.path} is the root of the tree: nobody has more to give.")
     share = shares.share_of(budget, now)
     if share is None:
-        raise Refused(
-            "budget", _("%(budget)s is archived: re-activate it first.", budget=budget.path)
-        )
+        raise Refused("budget", f"{budget.path} is archived: re-activate it first.")
     if asked <= 0:
-        raise Refused("asked", _("Ask for more than nothing."))
+        raise Refused("asked", "Ask for more than nothing.")
     if unit == Unit.PERCENT and share + asked > WHOLE:
         raise Refused(
             "asked",
-            _(
-                "%(budget)s has %(share)s of %(parent)s: ask for at most %(most)s more.",
-                budget=budget.path,
-                share=percent(share),
-                parent=budget.parent.path,
-                most=percent(WHOLE - share),
-            ),
+            f"{budget.path} has {percent(share)} of {budget.parent.path}: ask for at most "
+            f"{percent(WHOLE - share)} more.",
         )
     if unit == Unit.CREDITS and asked > AMOUNT_MAX:
-        raise Refused("asked", _("Ask for at most %(most)s credits.", most=credits(AMOUNT_MAX)))
+        raise Refused("asked", f"Ask for at most {credits(AMOUNT_MAX)} credits.")
 
 
 def _open(budget: Budget, unit: str) -> Request:
@@ -231,17 +195,12 @@ def _close(found: Request, status: str, *, by: User | None, now: datetime) -> No
 
 
 def _not_open(found: Request) -> str:
-    word = state(found.get_status_display())
+    word = found.get_status_display().lower()
     if found.decided_by is None or found.decided_at is None:
-        return _("Request %(request)s is %(word)s: ask again.", request=found.pk, word=word)
-    return _(
-        "%(decided_by)s decided first: request %(request)s was %(word)s on %(day)s at "
-        "%(time)s UTC.",
-        decided_by=name_of(found.decided_by),
-        request=found.pk,
-        word=word,
-        day=day(found.decided_at),
-        time=f"{found.decided_at:%H:%M}",
+        return f"Request {found.pk} is {word}: ask again."
+    return (
+        f"{name_of(found.decided_by)} decided first: request {found.pk} was {word} on "
+        f"{found.decided_at:%d %b %Y at %H:%M} UTC."
     )
 
 
@@ -253,14 +212,10 @@ def _deciders(budget: Budget) -> list[User]:
 
 
 def _tell_deciders(made: Request, now: datetime) -> None:
-    until = _(" until %(until)s", until=instant(made.until)) if made.until else ""
-    text = _(
-        "%(asked_by)s asks for %(quantity)s for %(budget)s%(until)s: %(reason)s",
-        asked_by=name_of(made.asked_by),
-        quantity=quantity(made),
-        budget=made.budget.path,
-        until=until,
-        reason=made.reason,
+    until = f" until {made.until:%d %b %Y %H:%M} UTC" if made.until else ""
+    text = (
+        f"{name_of(made.asked_by)} asks for {quantity(made)} for {made.budget.path}{until}: "
+        f"{made.reason}"
     )
     _tell(made, _deciders(made.budget), Notice.Kind.ASKED, text, now)
 

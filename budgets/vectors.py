@@ -2,13 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 
-from django.utils.translation import gettext_noop
-
 from budgets.models import WHOLE, Budget
 from budgets.refusals import Refused, percent
 from budgets.shares import Vector
 from clusters.models import Pool
-from clusters.saying import say as _
 
 
 def vector_from(
@@ -19,12 +16,7 @@ def vector_from(
     for (child, pool), value in overrides.items():
         if child.pk not in vector:
             raise Refused(
-                "overrides",
-                _(
-                    "%(child)s has a share in %(pool)s but none to override.",
-                    child=child.path,
-                    pool=pool.slug,
-                ),
+                "overrides", f"{child.path} has a share in {pool.slug} but none to override."
             )
         vector[child.pk][pool.pk] = _thousandths(child, value)
     return vector
@@ -38,12 +30,7 @@ def children_by_slug(parent: Budget, slugs: Iterable[str]) -> dict[str, Budget]:
             active = sorted(s for s, child in children.items() if child.archived_at is None)
             raise Refused(
                 "shares",
-                _(
-                    "%(parent)s has no child %(slug)s: name %(names)s.",
-                    parent=parent.path,
-                    slug=repr(slug),
-                    names=", ".join(active) or _("none"),
-                ),
+                f"{parent.path} has no child {slug!r}: name {', '.join(active) or 'none'}.",
             )
     return children
 
@@ -51,18 +38,13 @@ def children_by_slug(parent: Budget, slugs: Iterable[str]) -> dict[str, Budget]:
 def check_names(parent: Budget, vector: Vector, *, expected: set[int]) -> None:
     """Refuse a vector that isn't exactly the parent's active children."""
     missing, unknown = expected - set(vector), set(vector) - expected
-    for ids, words in (
-        (
-            missing,
-            gettext_noop(
-                "%(names)s is missing: a change set names every active child of %(parent)s."
-            ),
-        ),
-        (unknown, gettext_noop("%(names)s is not an active child of %(parent)s.")),
+    for ids, text in (
+        (missing, "is missing: a change set names every active child of"),
+        (unknown, "is not an active child of"),
     ):
         if ids:
             names = ", ".join(Budget.objects.filter(pk__in=ids).values_list("path", flat=True))
-            raise Refused("shares", _(words, names=names, parent=parent.path))
+            raise Refused("shares", f"{names} {text} {parent.path}.")
 
 
 def check_sums(parent: Budget, vector: Vector, *, before: Vector) -> None:
@@ -85,34 +67,20 @@ def _over_whole(
 ) -> str:
     paths = dict(Budget.objects.filter(pk__in=now).values_list("pk", "path"))
     binding = min(now, key=lambda c: (was.get(c, 0) - now[c], -now[c], paths.get(c, "")))
-    where = _(" in %(pool)s", pool=Pool.objects.get(pk=pool_id).slug) if pool_id else ""
-    change = _(", was %(share)s", share=percent(was[binding])) if binding in was else ""
-    return _(
-        "The shares of %(parent)s total %(whole)s%(where)s, %(excess)s too much. "
-        "%(binding)s (%(now)s%(change)s) binds: lower it, or others, by %(excess)s.",
-        parent=parent.path,
-        whole=percent(WHOLE + excess),
-        where=where,
-        excess=percent(excess),
-        binding=paths[binding],
-        now=percent(now[binding]),
-        change=change,
+    where = f" in {Pool.objects.get(pk=pool_id).slug}" if pool_id else ""
+    change = f", was {percent(was[binding])}" if binding in was else ""
+    return (
+        f"The shares of {parent.path} total {percent(WHOLE + excess)}{where}, "
+        f"{percent(excess)} too much. {paths[binding]} ({percent(now[binding])}{change}) binds: "
+        f"lower it, or others, by {percent(excess)}."
     )
 
 
 def _thousandths(child: Budget, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise Refused(
-            "shares",
-            _("The share of %(child)s is not a whole number of thousandths.", child=child.path),
-        )
+        raise Refused("shares", f"The share of {child.path} is not a whole number of thousandths.")
     if not 0 <= value <= WHOLE:
         raise Refused(
-            "shares",
-            _(
-                "The share of %(child)s is %(value)s: give 0 to 100.000 %%.",
-                child=child.path,
-                value=percent(value),
-            ),
+            "shares", f"The share of {child.path} is {percent(value)}: give 0 to 100.000 %."
         )
     return value

@@ -3,9 +3,6 @@
 import re
 from collections.abc import Iterator
 
-from clusters.saying import number
-from clusters.saying import say as _
-
 MOST = 10_000  # names of one list
 _TOKEN = re.compile(r"(?:[^\s,;\[\]]|\[[^\[\]]*\])+")
 _RANGE = re.compile(r"^(.*?)\[([^\[\]]*)\](.*)$", re.DOTALL)
@@ -22,18 +19,16 @@ def expand(text: str) -> list[str]:
     many digits as its first one has. Raises WrongList.
     """
     if text.count("[") != text.count("]"):
-        raise WrongList(_("A bracket is not closed: write ranges as in h100-n[01-08]."))
+        raise WrongList("A bracket is not closed: write ranges as in h100-n[01-08].")
     rest = _TOKEN.sub("", text)
     if "[" in rest or "]" in rest:
-        raise WrongList(_("Brackets don't nest: write ranges as in h100-n[01-08]."))
+        raise WrongList("Brackets don't nest: write ranges as in h100-n[01-08].")
     names: dict[str, None] = {}
     for token in _TOKEN.findall(text):
         for name in _names(token):
             names[name] = None
             if len(names) > MOST:
-                raise WrongList(
-                    _("These are more than %(most)s nodes: name fewer.", most=number(MOST))
-                )
+                raise WrongList(f"These are more than {MOST:,} nodes: name fewer.")
     return list(names)
 
 
@@ -43,9 +38,9 @@ def _names(token: str) -> Iterator[str]:
         yield token
         return
     before, inside, after = found.groups()
-    for digits in _numbers(inside):
+    for number in _numbers(inside):
         for end in _names(after) if after else ("",):
-            yield f"{before}{digits}{end}"
+            yield f"{before}{number}{end}"
 
 
 def _numbers(inside: str) -> Iterator[str]:
@@ -53,15 +48,8 @@ def _numbers(inside: str) -> Iterator[str]:
         first, dash, last = part.strip().partition("-")
         last = last if dash else first
         if not all(n.isascii() and n.isdigit() and len(n) <= 9 for n in (first, last)):
-            raise WrongList(
-                _(
-                    "[%(inside)s] is no range of numbers: write it as in h100-n[01-08].",
-                    inside=inside,
-                )
-            )
+            raise WrongList(f"[{inside}] is no range of numbers: write it as in h100-n[01-08].")
         if int(last) < int(first):
-            raise WrongList(
-                _("[%(inside)s] runs backwards: write the lower number first.", inside=inside)
-            )
-        for index in range(int(first), int(last) + 1):
-            yield str(index).zfill(len(first))
+            raise WrongList(f"[{inside}] runs backwards: write the lower number first.")
+        for number in range(int(first), int(last) + 1):
+            yield str(number).zfill(len(first))

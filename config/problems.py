@@ -14,7 +14,6 @@ from rest_framework.request import Request
 from rest_framework.views import APIView, exception_handler
 
 from budgets.access import CalledOtherwise
-from clusters.saying import say as _
 from config.renames import there
 
 CONTENT_TYPE = "application/problem+json"
@@ -37,10 +36,7 @@ class NoSuchAddress(APIView):
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         raise exceptions.NotFound(
-            _(
-                "There is nothing at %(request)s: /api/v1/docs lists the addresses.",
-                request=request.path,
-            )
+            f"There is nothing at {request.path}: /api/v1/docs lists the addresses."
         )
 
 

@@ -21,19 +21,21 @@ def span(start: int, end: int) -> int:
 
 def spans(starts: Rows, ends: Rows) -> Words:
     """The words of many spans; each starts at 0 or later, and none is longer than 64."""
-    return _below(ends) & ~_below(starts)
+    return below(ends) & ~below(starts)
 
 
-def _below(ends: Rows) -> Words:
-    """Words with the bits below an end set; shifting by 64 would do nothing."""
-    whole = ends >= 64
-    bits = np.left_shift(np.uint64(1), np.where(whole, 0, ends).astype(np.uint64))
-    return np.where(whole, ~np.uint64(0), bits - np.uint64(1))
+def below(ends: Rows) -> Words:
+    """Words with the bits below an end set, which is at least 0."""
+    found: Words = _BELOW[np.minimum(ends, 64)]
+    return found
 
 
 def lowest(word: int) -> int:
     """Index of the lowest set bit; the word must not be 0."""
     return (word & -word).bit_length() - 1
+
+
+_BELOW = np.array([span(0, end) for end in range(65)], np.uint64)
 
 
 class Busy:
@@ -53,6 +55,16 @@ class Busy:
     def block_words(self, size: int) -> Words:
         """Per block of the size, by first GPU: when one of its GPUs is busy."""
         return self.grid.blocks[self.layout.size_index[size]]
+
+    @classmethod
+    def room(cls, layout: Layout) -> "Busy":
+        """Room that something compiled fills in."""
+        blank = cls.__new__(cls)
+        blank.layout = layout
+        gpus, sizes = layout.gpus, len(layout.fleet.sizes)
+        words = np.empty((sizes + 2, gpus), np.uint64)
+        blank.grid = Grid(words[0], words[2:], words[1])
+        return blank
 
     def copy(self) -> "Busy":
         """An independent copy, cheaper than building anew."""

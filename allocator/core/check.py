@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
+from functools import lru_cache
 
 from .plan import Assignment, Plan
 from .problem import FULL_SHARE, REST, BatchJob, Problem, RealtimeJob
@@ -58,18 +59,21 @@ def check(problem: Problem, plan: Plan) -> tuple[Violation, ...]:
 
 def objective(problem: Problem, plan: Plan) -> float:
     """Σ priority·decay^t over batch GPU-timesteps − λ·Σ priority·shortfall."""
-    worth = [problem.time_decay**t for t in range(problem.horizon)]
-    terms, spans = [], dict[tuple[int, int], float]()
-    value = {job.name: job.priority for job in problem.batch}
+    terms, decay = [], problem.time_decay
+    value = dict(zip(problem.columns.names, problem.columns.value.tolist(), strict=True))
     for name, _, gpus, start, end in plan.assignments:
-        if (start, end) not in spans:
-            spans[start, end] = math.fsum(worth[start:end])
-        terms.append(value[name.removesuffix(REST)] * gpus * spans[start, end])
+        terms.append(value[name.removesuffix(REST)] * gpus * _worth(decay, start, end))
     for service in problem.realtime:
         sets = plan.realtime.get(service.name, ((),) * problem.horizon)
         missing = sum(service.demand) - sum(map(len, sets))
         terms.append(-problem.shortfall_penalty * service.priority * missing)
     return math.fsum(terms)  # the same in whatever order the plan lists its jobs
+
+
+@lru_cache(maxsize=4096)  # plans are made with one decay again and again
+def _worth(decay: float, start: int, end: int) -> float:
+    """Σ decay^t over the timesteps [start, end)."""
+    return math.fsum(decay**t for t in range(start, end))
 
 
 def utilization(problem: Problem, plan: Plan) -> float:

@@ -19,7 +19,8 @@ def crosscheck(problem: Problem) -> None:
     if problem.gpus > MAX_GPUS:
         raise ProblemError(f"nodes must have at most {MAX_GPUS} GPUs together, not {problem.gpus}.")
     no_duplicates([node.name for node in problem.nodes], "node")
-    no_duplicates([job.name for job in problem.jobs], "job")
+    if len({*problem.columns.names, *(job.name for job in problem.realtime)}) < len(problem.jobs):
+        no_duplicates([job.name for job in problem.jobs], "job")
     no_duplicates([budget.path for budget in problem.budgets], "budget")
     _budget_tree(problem)
     _drains(problem)
@@ -98,8 +99,8 @@ def _references(problem: Problem) -> None:
     pools = {node.pool for node in problem.nodes}
     inner = {budget.parent for budget in problem.budgets}
     leaves = {budget.path for budget in problem.budgets} - inner
-    wanted = {pool for names in {job.pools for job in problem.jobs} for pool in names}
-    if wanted <= pools and (not leaves or {job.budget for job in problem.jobs} <= leaves):
+    wanted = {pool for names in problem.pool_sets for pool in names}
+    if wanted <= pools and (not leaves or problem.owners <= leaves):
         return
     for job in problem.jobs:
         for pool in job.pools:
@@ -111,7 +112,7 @@ def _references(problem: Problem) -> None:
 
 
 def _sizes(problem: Problem) -> None:
-    if max((job.gpus for job in problem.batch), default=0) > problem.gpus:
+    if problem.columns.gpus.max(initial=0) > problem.gpus:
         large = next(job for job in problem.batch if job.gpus > problem.gpus)
         raise ProblemError(
             f"job {large.name!r}: gpus must be at most the fleet's {problem.gpus}, "
@@ -135,24 +136,21 @@ def _runs_can_stay(problem: Problem) -> bool:
 
     A legal block lies in one pool, so its first GPU says which.
     """
-    from .bits import spans  # it reads layouts, and they read this module
-
     if not problem.overrun or any(job.held is not None for job in problem.realtime):
         return False
     present, layout = problem.present, problem.layout
     held, fleet = present.held, layout.fleet
-    if not present.jobs:
+    if not len(present.rows):
         return True
     if (held.first + held.gpus > layout.gpus).any():
         return False
-    pools = [layout.pools_index[job.pools] for job in present.jobs]
-    gpu, run = held.each_gpu()
-    kept = spans(np.zeros_like(held.protected), held.protected)[run]
+    pools = problem.columns.pool_sets(problem)[present.rows]
+    gpu, _, kept = present.each_gpu
     return not (
         fleet.wall[np.searchsorted(fleet.sizes, held.gpus), held.first].any()
         or fleet.outside[pools, held.first].any()
         or np.bincount(gpu).max() > 1
-        or (layout.drained[gpu] & kept).any()
+        or (problem.drains and (layout.drained[gpu] & kept).any())
     )
 
 

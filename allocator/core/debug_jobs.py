@@ -14,22 +14,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .bits import Busy, span, starts_at
+from .compiled.tables import Rows
 from .contract import DEBUG_GPUS
-from .items import Item, Run, allowed_starts
+from .items import Item, allowed_starts
 from .plan import Assignment, Cause
 from .problem import REST
-from .yielding import NOW, Holder, block_among, may_yield
+from .yielding import NOW, block_among, may_yield
 
 if TYPE_CHECKING:
     from .heuristic import Construction
 
 AHEAD = 2 * DEBUG_GPUS
-MORE = 64  # a run's GPU costs more than any number of starts
 
 
 def start_debug_jobs(construction: Construction) -> set[str]:
     """Start them; the names of those that were. Changes assignments and the grid."""
-    waiting = {job.name for job in construction.problem.waiting.jobs if job.debug and job.funded}
+    columns = construction.problem.columns
+    debug = np.flatnonzero(columns.debug & columns.funded & ~columns.running)
+    waiting = {columns.names[row] for row in debug.tolist()}
     if waiting:
         waiting -= {a.job for a in construction.placed.assignments if a.start == 0}
     return _Ahead(construction, waiting).run() if waiting else set()
@@ -45,7 +47,9 @@ class _Ahead:
         self.planned = {a.job: a for a in construction.placed.assignments}
         self.busy = Busy(construction.layout, construction.grid.taken.rows)
         self.started: set[str] = set()
-        debug = {job.name for job in self.problem.waiting.jobs if job.debug}
+        columns = self.problem.columns
+        rows = np.flatnonzero(columns.debug & ~columns.running)
+        debug = {columns.names[row] for row in rows.tolist()}
         stays = debug | construction.fixed
         self.movable = {item.name: item for item in construction.items if item.name not in stays}
 
@@ -71,14 +75,16 @@ class _Ahead:
         """Per leaf: GPUs that its debug jobs hold in the place of its runs; that they hold now."""
         ahead: dict[int, int] = {}
         all_now: dict[int, int] = {}
-        for job in self.problem.batch:
-            if job.name in self.waiting:
+        columns, leaves = self.problem.columns, self.problem.columns.leaves(self.problem)
+        for row in np.flatnonzero(columns.debug | columns.ahead).tolist():
+            name, leaf, gpus = columns.names[row], int(leaves[row]), int(columns.gpus[row])
+            if name in self.waiting:
                 continue
-            leaf, a = self.construction.turns.leaf_of[job.budget], self.planned.get(job.name)
-            if job.debug and a is not None and a.start == 0:
-                all_now[leaf] = all_now.get(leaf, 0) + job.gpus
-            if job.running is not None and job.running.ahead:
-                ahead[leaf] = ahead.get(leaf, 0) + job.gpus
+            a = self.planned.get(name)
+            if columns.debug[row] and a is not None and a.start == 0:
+                all_now[leaf] = all_now.get(leaf, 0) + gpus
+            if columns.ahead[row]:
+                ahead[leaf] = ahead.get(leaf, 0) + gpus
         return ahead, all_now
 
     def _length(self, item: Item) -> int:
@@ -95,34 +101,34 @@ class _Ahead:
     def _in_place(self, item: Item, before: tuple[int, int]) -> int:
         """Start it on what its own budget gives up; GPUs that are so ahead in the place of runs."""
         construction, (ahead, all_now) = self.construction, before
-        holders: list[Holder] = []
+        runs: Rows = np.zeros(0, np.int64)
         if ahead + item.gpus <= AHEAD:
-            holders += (_run(run) for run in construction.runs if may_yield(run, item))
-        if all_now + item.gpus <= AHEAD:
-            holders += self._starts(item)
-        found = block_among(construction, holders, item, self.busy, self._length(item))
+            runs = may_yield(construction, item)
+        starts = self._starts(item) if all_now + item.gpus <= AHEAD else []
+        found = block_among(construction, runs, starts, item, self.busy, self._length(item))
         if found is None:
             return 0
-        first, giving_way = found
-        for one in giving_way:
-            for name in (one.name, one.name + REST):
+        first, victims, given_up = found
+        for run in victims:
+            for name in (run.job.name, run.job.name + REST):
                 self._forget(name)
                 self.planned.pop(name, None)
-        victims = [one.run for one in giving_way if one.run is not None]
+        for a in given_up:
+            self._forget(a.job)
+            self.planned.pop(a.job, None)
         construction.preemptor.stop(victims, 0, item.name, item.leaf, item.gpus, Cause.DEBUG)
         self._start(item, first)
-        for one in giving_way:
-            left = (
-                self.movable[one.name] if one.run is None else construction.rest_of_stopped(one.run)
-            )
-            self._go_on(left, one.first, self._length(item))
+        for run in victims:
+            self._go_on(construction.rest_of_stopped(run), run.first, self._length(item))
+        for a in given_up:
+            self._go_on(self.movable[a.job], a.first_gpu, self._length(item))
         return item.gpus if victims else 0
 
-    def _starts(self, item: Item) -> list[Holder]:
+    def _starts(self, item: Item) -> list[Assignment]:
         """Jobs of the item's leaf that would start now; giving them up loses nothing."""
         named = (self.planned.get(name) for name in self.movable)
         return [
-            Holder(a.job, a.first_gpu, a.gpus, a.end, cost=1)
+            a
             for a in named
             if a is not None and a.start == 0 and self.movable[a.job].leaf == item.leaf
         ]
@@ -154,7 +160,3 @@ class _Ahead:
             rows = self.busy.rows.copy()
             rows[a.first_gpu : a.first_gpu + a.gpus] &= ~np.uint64(span(a.start, a.end))
             self.busy.replace(rows)
-
-
-def _run(run: Run) -> Holder:
-    return Holder(run.job.name, run.first, run.job.gpus, run.until, run.job.gpus * MORE, run)

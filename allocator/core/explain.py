@@ -152,7 +152,8 @@ class Explainer:
     def _still(self, drained: Words) -> Busy:
         """What no waiting job changes: drains, real time and what already runs."""
         rows = drained | np.bitwise_or.reduce(self.serving, axis=0, initial=np.uint64(0))
-        runs = {job.name for job in self.problem.batch if job.running is not None}
+        columns = self.problem.columns
+        runs = {columns.names[row] for row in np.flatnonzero(columns.running).tolist()}
         for a in self.assignments:
             if a.job in runs:
                 rows[a.first_gpu : a.first_gpu + a.gpus] |= np.uint64(span(a.start, a.end))

@@ -19,7 +19,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .bits import Busy, span, starts_at
-from .items import Item, Run, allowed_starts
+from .compiled import filling as compiled
+from .compiled.filling import Gaps
+from .compiled.tables import Rows
+from .items import Item, Run, allowed_starts, item_of
 from .plan import Assignment, Cause
 from .problem import REST
 from .yielding import NOW, Movable
@@ -35,7 +38,7 @@ def fill(construction: Construction) -> set[str]:
     each job that was planned behind a filler was due. What starts now then stays as it is: the
     improvement does not know what was due, and would protect other work beyond it.
     """
-    if not any(job.minimum for job in construction.problem.waiting.jobs):
+    if not construction.problem.waiting.minimum.any():
         return set()
     if (construction.grid.taken.rows & np.uint64(NOW)).all():
         return set()  # no GPU is free now
@@ -44,76 +47,87 @@ def fill(construction: Construction) -> set[str]:
 
 class _Filling:
     """``kept``: what no filler may touch for all its length. ``due``: what it must leave when its
-    minimum is over: that, and the planned starts of all that came before it."""
+    minimum is over: that, and the planned starts of all that came before it.
+
+    The loop over what waits is compiled (compiled/filling.py); who is moved is decided here.
+    """
 
     def __init__(self, construction: Construction) -> None:
         self.construction = construction
         self.problem, self.placed = construction.problem, construction.placed
-        self.movable = {item.name: item for item in construction.items}
+        self.order: Rows = construction.turned
+        self.names = construction.names(self.order)
+        self.row = dict(zip(self.names, self.order.tolist(), strict=True))
         for name in construction.fixed:
-            self.movable.pop(name, None)
-        self.planned = {a.job: a for a in self.placed.assignments if a.job in self.movable}
-        rows = construction.grid.taken.rows.copy()
-        for a in self.planned.values():
-            rows[a.first_gpu : a.first_gpu + a.gpus] &= ~np.uint64(span(a.start, a.end))
-        self.kept = Busy(construction.layout, rows)
-        self.due = self.kept.copy()
-        for a in self.planned.values():
-            if a.start == 0:
-                self.due.hold(a.first_gpu, a.gpus, span(a.start, a.end))
-        self.free = int(np.count_nonzero(self.due.rows & np.uint64(NOW) == 0))
-        self.started: dict[str, Assignment] = {}
+            self.row.pop(name, None)
+        self.planned = {a.job: a for a in self.placed.assignments if a.job in self.row}
+        self.gaps = self._gaps()
+        self.kept, self.due = Busy.room(construction.layout), Busy.room(construction.layout)
+        self.free = compiled.open_gaps(
+            construction.layout.fleet, construction.table, self.gaps, construction.grid.taken.grid,
+            self.due.grid, self.kept.grid,
+        )  # fmt: skip
         self.moved: dict[str, Assignment] = {}  # what is left of runs that were moved
-        self.in_vain: set[tuple[int, bool, int]] = set()  # moves that were sought
-        self.runs: Movable | None = None
+
+    def _gaps(self) -> Gaps:
+        construction, many = self.construction, len(self.construction.table.size)
+        start, first = np.full(many, -1, np.int64), np.zeros(many, np.int64)
+        rows = [self.row[name] for name in self.planned]
+        start[rows] = [a.start for a in self.planned.values()]
+        first[rows] = [a.first_gpu for a in self.planned.values()]
+        movable = np.zeros(many, np.bool_)
+        movable[list(self.row.values())] = True
+        leaves, sizes = len(construction.turns.tree.parent), len(construction.layout.fleet.sizes)
+        return Gaps(
+            order=self.order,
+            minimum=self.problem.waiting.minimum,
+            movable=movable,
+            start=start,
+            first=first,
+            started=np.full(many, -1, np.int64),
+            vain=np.zeros((leaves, sizes), np.bool_),
+        )
 
     def run(self) -> set[str]:
-        for item in self.construction.items:
-            if not (self._may_fill(item) and (self._in_gap(item) or self._by_moves(item))):
-                self._heed(item)
-        if not self.started:
+        runs, moves = Movable(self.construction), True
+        at, free = self._go_on(runs, 0, moves)
+        while at < len(self.order):
+            self.free = free
+            moves = self._by_moves(runs, int(self.order[at]))
+            if moves:
+                runs = Movable(self.construction)  # they are others now
+                at += 1
+            at, free = self._go_on(runs, at, moves)
+        if not (self.gaps.started >= 0).any():
             return set()
-        self._plan_behind()
+        self._plan_behind(self._started())
         return {a.job for a in self.placed.assignments if a.start == 0}
 
-    def _may_fill(self, item: Item) -> bool:
-        """Whether an item waits, could begin now, and may be stopped."""
-        if item.minimum is None or item.earliest > 0 or item.name not in self.movable:
-            return False
-        own = self.planned.get(item.name)
-        waits = own is None or own.start > 0
-        return waits and bool(allowed_starts(self.problem, item) & NOW)
+    def _go_on(self, runs: Movable, at: int, moves: bool) -> tuple[int, int]:
+        """Start what fits, until runs might be moved: at which place, and GPUs that are free."""
+        construction, preemptor = self.construction, self.construction.preemptor
+        return compiled.start_in_gaps(
+            construction.layout.fleet, construction.table, construction.turns.tree, preemptor.runs,
+            runs.holders, runs.free_to, construction.spares, self.gaps, self.due.grid,
+            self.kept.grid, self.free, self.problem.timestep_seconds, at, moves,
+        )  # fmt: skip
 
-    def _heed(self, item: Item) -> None:
-        """What comes after it must leave its planned start alone."""
-        a = self.planned.get(item.name)
-        if a is not None and a.start > 0:
-            self.due.hold(a.first_gpu, a.gpus, span(a.start, a.end))
-
-    # Gaps
-
-    def _in_gap(self, item: Item) -> bool:
-        """Start it on the best block that is free for its minimum, and of what is kept for all."""
-        assert item.minimum is not None
-        if item.gpus > self.free:
-            return False
-        brief = self.due.free_starts(item.gpus, item.minimum, NOW, item.pools)
-        whole = self.kept.free_starts(item.gpus, self._length(item), NOW, item.pools)
-        found = starts_at(brief & whole, 0)
-        if not len(found):
-            return False
-        self._start(item, self.due.best_block(found, item.gpus, span(0, item.minimum)))
-        return True
+    def _started(self) -> dict[str, Assignment]:
+        """What starts now after all, by turn."""
+        found, started = {}, self.gaps.started[self.order]
+        for n in np.flatnonzero(started >= 0).tolist():
+            item = item_of(self.problem, self.construction.table, int(self.order[n]))
+            first, length = int(started[n]), self._length(item)
+            found[item.name] = Assignment(item.name, first, item.gpus, 0, length)
+        return found
 
     def _length(self, item: Item) -> int:
         return min(item.length, self.problem.horizon)
 
     def _start(self, item: Item, first: int) -> None:
         assert item.minimum is not None
-        length = self._length(item)
-        self._hold(first, item.gpus, item.minimum, length)
-        self.planned.pop(item.name, None)
-        self.started[item.name] = Assignment(item.name, first, item.gpus, 0, length)
+        self._hold(first, item.gpus, item.minimum, self._length(item))
+        self.gaps.started[self.row[item.name]] = first
 
     def _hold(self, first: int, gpus: int, minimum: int, length: int) -> None:
         self.due.hold(first, gpus, span(0, minimum))
@@ -122,17 +136,14 @@ class _Filling:
 
     # Consolidation
 
-    def _by_moves(self, item: Item) -> bool:
-        """Start it on a block that runs leave which can go on elsewhere at once."""
+    def _by_moves(self, runs: Movable, i: int) -> bool:
+        """Start row i on a block that runs leave which can go on elsewhere at once."""
+        item, vain = item_of(self.problem, self.construction.table, i), self.gaps.vain
         assert item.minimum is not None
-        kind = (item.leaf, item.funded, item.gpus)
-        if not item.funded or item.gpus > self.free or kind in self.in_vain:
-            return False
-        self.in_vain.add(kind)
-        if self.runs is None:
-            self.runs = Movable(self.construction)
+        kind = item.leaf, self.construction.layout.size_index[item.gpus]
+        vain[kind] = True
         brief, whole = (self.due, item.minimum), (self.kept, self._length(item))
-        found = self.runs.block(item, brief, whole)
+        found = runs.block(item, brief, whole)
         if found is None:
             return False
         first, victims = found
@@ -141,7 +152,7 @@ class _Filling:
         if spots is None:
             return False
         self._move(item, first, victims, spots)
-        self.in_vain.discard(kind)
+        vain[kind] = False
         return True
 
     def _spots(self, item: Item, first: int, victims: list[Run]) -> list[int] | None:
@@ -169,7 +180,6 @@ class _Filling:
 
     def _move(self, item: Item, first: int, victims: list[Run], spots: list[int]) -> None:
         horizon, gone = self.problem.horizon, set()
-        self.runs = None  # they are others now
         for run in victims:
             gone |= {run.job.name, run.job.name + REST}
             for busy in (self.due, self.kept):
@@ -178,7 +188,9 @@ class _Filling:
                 busy.replace(rows)
             self.free += run.job.gpus
             self.planned.pop(run.job.name + REST, None)
-            self.movable.pop(run.job.name + REST, None)
+            row = self.row.pop(run.job.name + REST, None)
+            if row is not None:  # it was stopped later, and now is at once
+                self.gaps.movable[row] = False
         self.placed.assignments = [a for a in self.placed.assignments if a.job not in gone]
         self.construction.preemptor.stop(victims, 0, item.name, item.leaf, item.gpus, Cause.MOVED)
         self._start(item, first)
@@ -191,27 +203,27 @@ class _Filling:
 
     # Everything else
 
-    def _plan_behind(self) -> None:
+    def _plan_behind(self, started: dict[str, Assignment]) -> None:
         """All other planned starts again, in the order of their turns, around what was filled in.
 
         What keeps its place keeps it: only what a filler stands in front of moves.
         """
-        stay = [a for a in self.placed.assignments if a.job not in self.movable]
-        fillers = [*self.started.values(), *self.moved.values()]
-        busy = self.kept.copy()
-        behind: list[Item] = []
-        unmoved = []
-        for name, a in self.planned.items():
-            if any(_meet(a, filler) for filler in fillers):
-                behind.append(self.movable[name])
-            else:
-                busy.hold(a.first_gpu, a.gpus, span(a.start, a.end))
-                unmoved.append(a)
+        stay = [a for a in self.placed.assignments if a.job not in self.row]
+        fillers = [*started.values(), *self.moved.values()]
+        planned = {name: a for name, a in self.planned.items() if name not in started}
+        behind = {n for n, a in planned.items() if any(_meet(a, filler) for filler in fillers)}
+        unmoved = [a for name, a in planned.items() if name not in behind]
         self.placed.assignments = [*stay, *fillers, *unmoved]
         self.construction.fixed |= set(self.moved)  # what was promised to it stays
-        for item in behind:
-            self.construction.promised[item.name] = self.planned[item.name].start
-            self._place(busy, item)
+        if not behind:
+            return
+        busy = self.kept.copy()
+        for a in unmoved:
+            busy.hold(a.first_gpu, a.gpus, span(a.start, a.end))
+        for name in planned:
+            if name in behind:
+                self.construction.promised[name] = planned[name].start
+                self._place(busy, item_of(self.problem, self.construction.table, self.row[name]))
 
     def _place(self, busy: Busy, item: Item) -> None:
         """Plan an item later. Not now: what starts now was measured against what is due."""

@@ -1,15 +1,14 @@
 """The grid while a plan is built: what is certainly taken, and what runs would like to keep."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from .bits import Busy, lowest, span, spans, union
 from .compiled import building
 from .compiled.tables import Words
-from .items import Run
+from .items import Run, Stoppable
 from .layout import NONE, Layout
-from .present import Held
 from .problem import Problem
 
 
@@ -17,14 +16,12 @@ class Grid:
     """`taken` holds what is decided. `wanted` adds the wishes of runs that have not had their turn;
     while there are none, both are the same object."""
 
-    def __init__(
-        self, problem: Problem, layout: Layout, rows: Words, runs: Sequence[Run], held: Held
-    ) -> None:
+    def __init__(self, problem: Problem, layout: Layout, rows: Words, runs: Stoppable) -> None:
         self.problem = problem
         self.layout = layout
         self.taken = Busy(layout, rows)
         self.runs = runs
-        self.held = held  # the same as they are at first
+        self.held = held = runs.held  # the same as they are at first
         self.waiting = len(self.runs)  # how many have not had their turn
         self.owner = np.full(layout.gpus, len(self.runs), dtype=np.int64)  # index of a GPU's run
         self.wishes = np.zeros(layout.gpus, dtype=np.uint64)

@@ -21,11 +21,11 @@ from .compiled.tables import Rows
 from .debug_jobs import start_debug_jobs
 from .filling import fill
 from .grid import Grid
-from .items import Item, Placed, Run, item_of, items_of, line_up_runs, write_rest
+from .items import Item, Placed, Run, Stoppable, item_of, items_of, line_up_runs, write_rest
 from .layout import Layout
 from .plan import Assignment, Cause, Preemption
 from .preempt import Preemptor
-from .present import Held, pins, protected_use
+from .present import pins, protected_use
 from .problem import Problem
 from .serving import Services
 from .settings import Settings
@@ -45,10 +45,10 @@ class Construction:
         self.filled = False  # gaps in front of planned starts hold work that starts now
         self.promised: dict[str, int] = {}  # planned behind a filler: when it was due
         self.table, self.queue = problem.waiting.copies()
-        self.runs: list[Run] = []  # those that want more than their protection
         self.rests: dict[int, int] = {}  # row of what is left of each run that is stopped
-        held = self._pin()
-        self.grid = Grid(problem, self.layout, pins(problem), self.runs, held)
+        self.runs = self._pin()  # those that want more than their protection
+        held = self.runs.held
+        self.grid = Grid(problem, self.layout, pins(problem), self.runs)
         self.preemptor = Preemptor(self.grid, self.turns, settings or Settings())
         self.services = Services(problem, self.grid, self.turns, self.preemptor)
         size = len(self.table.size)
@@ -59,6 +59,7 @@ class Construction:
             logged=np.zeros(1, np.int64),
         )
         self.stays = line_up_runs(held, self.grid, problem)
+        self.spares = self.preemptor.spares(size)
 
     def build(self) -> Placed:
         """The whole pass."""
@@ -66,11 +67,11 @@ class Construction:
         self.services.serve(funded=True)
         self._phase(funded=True)
         self.services.serve(funded=False)
-        if self.runs or self.problem.waiting.unfunded:
+        if self.problem.waiting.unfunded or not self.runs.held.funded.all():
             self._phase(funded=False)
         self.placed.realtime = self.services.sets()
         self.placed.preemptions = self.preemptor.record
-        self.fixed.update(run.job.name for run in self.runs)
+        self.fixed.update(self.runs.names())
         self._list()
         started = start_debug_jobs(self)
         self.fixed |= started
@@ -94,14 +95,18 @@ class Construction:
 
     def name(self, i: int) -> str:
         """The name of row i of `table`."""
-        jobs = self.problem.waiting.jobs
-        return jobs[i].name if i < len(jobs) else item_of(self.problem, self.table, i).name
+        names = self.problem.waiting.names
+        return names[i] if i < len(names) else item_of(self.problem, self.table, i).name
+
+    def names(self, rows: Rows) -> list[str]:
+        """The names of rows of `table`."""
+        return [self.name(i) for i in rows.tolist()]
 
     def rest_of(self, run: Run, ran: int) -> int:
         """The row of `table` for what is left of a run that is stopped after `ran` timesteps."""
         row = self.rests.get(run.index)
         if row is None:
-            row = self.rests[run.index] = len(self.problem.waiting.jobs) + len(self.rests)
+            row = self.rests[run.index] = len(self.problem.waiting.names) + len(self.rests)
         write_rest(self.problem, self.table, row, run, ran)
         return row
 
@@ -117,23 +122,19 @@ class Construction:
 
     # 1. pins
 
-    def _pin(self) -> Held:
+    def _pin(self) -> Stoppable:
         """Protected time is taken; what remains wants a turn: those runs."""
         horizon, seconds = self.problem.horizon, self.problem.timestep_seconds
-        jobs, held = self.problem.present.jobs, self.problem.present.held
+        rows, held = self.problem.present.rows, self.problem.present.held
         for leaf, whole, now in protected_use(held):
             self.turns.give(leaf, whole * seconds, now * seconds)
         more = held.protected < np.minimum(held.remaining, horizon)
-        columns = (held.order, held.leaf, held.first, held.protected, held.until, more)
-        rows = zip(jobs, *(column.tolist() for column in columns), strict=True)
-        for job, order, leaf, first, protected, until, wants in rows:
-            if wants:
-                index = len(self.runs)
-                self.runs.append(Run(job, order, leaf, first, protected, until, index))
-            else:
-                self._assign(job.name, first, job.gpus, 0, protected)
-                self.fixed.add(job.name)
-        return held.of(more)
+        columns = (rows[~more], *(held.of(~more)[:4]))
+        names = self.problem.columns.names
+        for row, first, gpus, _, protected in zip(*(c.tolist() for c in columns), strict=True):
+            self._assign(names[row], first, gpus, 0, protected)
+            self.fixed.add(names[row])
+        return Stoppable(self.problem, held.of(more), rows[more])
 
     def _assign(self, name: str, first: int, gpus: int, start: int, end: int) -> None:
         self.placed.assignments.append(Assignment(name, first, gpus, start, end))
@@ -145,17 +146,19 @@ class Construction:
         building.open_phase(tree, self.queue, self.stays, int(funded))
         while True:
             what, which, t, first = building.advance(
-                self.layout.fleet, self.table, tree, self.queue, self.stays, grid.wanted.grid,
-                grid.taken.grid, grid.both, int(funded), grid.waiting,
-                self.problem.timestep_seconds, self.course,
+                self.layout.fleet, self.table, tree, self.queue, self.stays, self.preemptor.runs,
+                self.spares, self.layout.domain, grid.wanted.grid, grid.taken.grid, grid.both,
+                int(funded), grid.waiting, self.problem.timestep_seconds, self.course,
             )  # fmt: skip
             grid.count_turns()
             if what == building.DONE:
                 return
             if what == building.RUN:
                 self._stay(self.runs[which])
-            else:
+            elif what == building.FORCE:
                 self._force(which, t, first)
+            else:
+                self._spare(which, t, first)
 
     def _stay(self, run: Run) -> None:
         """A run's turn: it goes on where it is, until a job that came before it needs the block."""
@@ -174,16 +177,23 @@ class Construction:
         building.enqueue(self.turns.tree, self.table, self.queue, self.rest_of(run, end))
 
     def _force(self, i: int, t: int, first: int) -> None:
-        """A job that does not start at once may stop runs that are less deserving."""
+        """A job starts sooner than it could otherwise: it stops runs that are less deserving."""
+        item = item_of(self.problem, self.table, i)
+        victims = self.preemptor.in_the_way(self.table, i, t, first)
+        self.preemptor.stop(victims, t, item.name, item.leaf, item.gpus)
+        self.fixed.add(item.name)
+        self._settle(i, t, first)
+
+    def _spare(self, i: int, t: int, first: int) -> None:
+        """A job that does not start at once, and that may not stop each of the runs."""
         before = t if t >= 0 else self.problem.horizon
         by_force = self.preemptor.block_for(self.table, i, before)
         if by_force is not None:
-            t, first, victims = by_force
-            item = item_of(self.problem, self.table, i)
-            self.preemptor.stop(victims, t, item.name, item.leaf, item.gpus)
-            self.fixed.add(item.name)
-        if t < 0:
-            return
+            self._force(i, *by_force)
+        elif t >= 0:
+            self._settle(i, t, first)
+
+    def _settle(self, i: int, t: int, first: int) -> None:
         grid = self.grid
         building.settle(
             self.layout.fleet, self.table, self.turns.tree, grid.wanted.grid, grid.taken.grid,
@@ -192,14 +202,22 @@ class Construction:
 
     def _list(self) -> None:
         """What was decided, by name and in order."""
-        start, first = self.course.start.tolist(), self.course.first.tolist()
-        gpus, length = self.table.gpus.tolist(), self.table.length.tolist()
-        horizon = self.problem.horizon
-        for what in self.course.log[: int(self.course.logged[0])].tolist():
+        table, course = self.table, self.course
+        rows = zip(
+            *(column.tolist() for column in (course.start, course.first, table.gpus, table.length)),
+            strict=True,
+        )
+        places, horizon = list(rows), self.problem.horizon
+        names, until = self.runs.names(), self.runs.until.tolist()
+        blocks = list(zip(self.runs.held.first.tolist(), self.runs.held.gpus.tolist(), strict=True))
+        for what in course.log[: int(course.logged[0])].tolist():
             if what < 0:
-                run = self.runs[-1 - what]
-                if run.until:
-                    self._assign(run.job.name, run.first, run.job.gpus, 0, run.until)
-            elif start[what] >= 0:
-                end = min(start[what] + length[what], horizon)
-                self._assign(self.name(what), first[what], gpus[what], start[what], end)
+                run = -1 - what
+                if until[run]:
+                    first, gpus = blocks[run]
+                    self._assign(names[run], first, gpus, 0, until[run])
+                continue
+            start, first, gpus, length = places[what]
+            if start >= 0:
+                end = min(start + length, horizon)
+                self._assign(self.name(what), first, gpus, start, end)

@@ -1,14 +1,16 @@
 """What the passes place: waiting jobs, rests of stopped runs, and runs that may be stopped."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .bits import span
+from .bits import span, spans
+from .columns import Columns
 from .compiled.building import Queue, Stays
-from .compiled.tables import Items
+from .compiled.tables import Items, Rows, Words
 from .plan import Assignment, Preemption
 from .present import Held
 from .problem import REST, BatchJob, Problem
@@ -16,6 +18,8 @@ from .realtime import Sets
 
 if TYPE_CHECKING:
     from .grid import Grid
+
+S = TypeVar("S", bound=np.generic)
 
 
 class Item(NamedTuple):
@@ -54,9 +58,17 @@ class Run:
     leaf: int
     first: int
     protected: int
-    until: int
     index: int  # among the runs that may be stopped
+    ends: Rows  # `until` of each of these
     stopped_for: str | None = None
+
+    @property
+    def until(self) -> int:
+        return int(self.ends[self.index])
+
+    @until.setter
+    def until(self, end: int) -> None:
+        self.ends[self.index] = end
 
     @property
     def rows(self) -> slice:
@@ -66,6 +78,54 @@ class Run:
     def wish(self) -> int:
         """The word of the timesteps it would like beyond its protection."""
         return span(self.protected, self.until)
+
+
+class Stoppable(Sequence[Run]):
+    """The runs that may be stopped; each is made when it is asked for.
+
+    `held` is how they were at first, `until` how they are, `rows` are theirs among all jobs.
+    """
+
+    def __init__(self, problem: Problem, held: Held, rows: Rows) -> None:
+        self.problem = problem
+        self.held = held
+        self.rows = rows
+        self.until = held.until.copy()
+        self._made: dict[int, Run] = {}
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, at: int) -> Run: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Run]: ...
+    def __getitem__(self, at: int | slice) -> Run | Sequence[Run]:
+        indices = range(len(self))[at]
+        return self._run(indices) if isinstance(indices, int) else [self._run(i) for i in indices]
+
+    def names(self) -> list[str]:
+        """Of all of them."""
+        names = self.problem.columns.names
+        return [names[row] for row in self.rows.tolist()]
+
+    def named(self, by_row: Mapping[int, tuple[str, ...]]) -> Iterator[tuple[int, tuple[str, ...]]]:
+        """(index, what is named) of those of which something is."""
+        if by_row:
+            for index, row in enumerate(self.rows.tolist()):
+                if row in by_row:
+                    yield index, by_row[row]
+
+    def _run(self, index: int) -> Run:
+        if index not in self._made:
+            held, order = self.held, int(self.held.order[index])
+            job = self.problem.jobs[order]
+            assert isinstance(job, BatchJob)
+            self._made[index] = Run(
+                job, order, int(held.leaf[index]), int(held.first[index]),
+                int(held.protected[index]), index, self.until,
+            )  # fmt: skip
+        return self._made[index]
 
 
 @dataclass(slots=True)
@@ -81,19 +141,21 @@ class Placed:
 class Waiting:
     """A problem's waiting jobs, and room for the rest of every run that may be stopped.
 
-    Row i of `table` is `jobs[i]`; the rest of run r (in the file's order) is row `len(jobs) + r`,
+    Row i of `table` is job `names[i]`; the rest of run r (in the file's order) is row
+    `len(names) + r`,
     filled in when it is known.
     """
 
-    jobs: tuple[BatchJob, ...]
+    names: Sequence[str]
     table: Items
+    minimum: Rows  # per row: timesteps after which it may be stopped, 0: never, or a rest
     queue: Queue
     unfunded: bool  # whether any job is
 
     def copies(self) -> tuple[Items, Queue]:
         """What one construction changes: queues, and rows for rests where there can be any."""
         queue = Queue(self.queue.items.copy(), self.queue.begin.copy(), self.queue.end)
-        if len(self.table.size) == len(self.jobs):
+        if len(self.table.size) == len(self.names):
             return self.table, queue
         queue = Queue(queue.items, queue.begin, self.queue.end.copy())
         return Items._make(rows.copy() for rows in self.table), queue
@@ -101,47 +163,51 @@ class Waiting:
 
 def line_up(problem: Problem) -> Waiting:
     """Rows and queues of a problem's waiting jobs."""
-    layout, leaf_of = problem.layout, problem.planted.leaf_of
-    numbered = [
-        (order, job)
-        for order, job in enumerate(problem.jobs)
-        if isinstance(job, BatchJob) and job.running is None
-    ]
-    jobs = tuple(job for _, job in numbered)
-    rests = [job for job in problem.batch if job.running is not None]
-    rows = [
-        (
-            *(layout.size_index[job.gpus], job.gpus, job.duration, 0),
-            *(layout.pools_index[job.pools], leaf_of[job.budget], job.funded, job.arrival, order),
-        )
-        for order, job in numbered
-    ]
-    columns = np.zeros((9, len(jobs) + len(rests)), np.int64)
-    if rows:
-        columns[:, : len(rows)] = np.array(rows, np.int64).T
-    size, gpus, length, _, pools, leaf, funded, earliest, order = columns
-    allowed = np.zeros(columns.shape[1], np.uint64)
-    allowed[: len(jobs)] = [_starts(problem, job.arrival, job.duration) for job in jobs]
-    value = np.zeros(columns.shape[1])
-    value[: len(jobs)] = [job.priority for job in jobs]
+    layout, columns = problem.layout, problem.columns
+    rows, rests = np.flatnonzero(~columns.running), np.flatnonzero(columns.running)
+    leaves, many = columns.leaves(problem), len(rows)
+
+    def of(column: NDArray[S]) -> NDArray[S]:
+        found = np.zeros(len(column), column.dtype)
+        found[:many] = column[rows]
+        return found
+
+    gpus = of(columns.gpus)
     table = Items(
-        *(size, gpus, length, allowed, pools, value, leaf, funded.astype(np.bool_)),
-        *(earliest, order, np.zeros(columns.shape[1], np.bool_)),
+        size=np.searchsorted(layout.fleet.sizes, gpus),
+        gpus=gpus,
+        length=of(columns.duration),
+        allowed=of(_all_starts(problem, columns)),
+        pools=of(columns.pool_sets(problem)),
+        value=of(columns.value),
+        leaf=of(leaves),
+        funded=of(columns.funded),
+        earliest=of(columns.arrival),
+        order=of(columns.order),
+        rest=np.zeros(len(columns.names), np.bool_),
     )
-    unfunded = not all(job.funded for job in jobs)
-    return Waiting(jobs, table, _queues(problem, table, len(jobs), rests), unfunded)
+    group = leaves * 2 + columns.funded
+    return Waiting(
+        names=[columns.names[row] for row in rows.tolist()],
+        table=table,
+        minimum=of(columns.minimum),
+        queue=_queues(len(problem.planted.paths), table, group[rows], group[rests]),
+        unfunded=not columns.funded[rows].all(),
+    )
 
 
-def _queues(problem: Problem, table: Items, jobs: int, rests: Sequence[BatchJob]) -> Queue:
+def _all_starts(problem: Problem, columns: Columns) -> Words:
+    """Per job: the word of the timesteps at which it may start, whatever else is placed."""
+    last = problem.horizon - (0 if problem.overrun else columns.duration - 1)
+    return spans(columns.arrival, np.maximum(last, 0) + np.zeros_like(columns.arrival))
+
+
+def _queues(count: int, table: Items, group: Rows, rests: Rows) -> Queue:
     """Each leaf's jobs, funded and not, best first, with room for its rests."""
-    count, leaf_of = len(problem.planted.paths), problem.planted.leaf_of
-    group = table.leaf[:jobs] * 2 + table.funded[:jobs]
+    jobs = len(group)
     best = np.lexsort((table.order[:jobs], table.earliest[:jobs], -table.value[:jobs], group))
     many = np.bincount(group, minlength=2 * count)
-    room = np.bincount(
-        np.array([leaf_of[job.budget] * 2 + job.funded for job in rests], np.int64),
-        minlength=2 * count,
-    )
+    room = np.bincount(rests, minlength=2 * count)
     begin = np.concatenate(([0], np.cumsum(many + room)[:-1]))
     items = np.zeros(int((many + room).sum()), np.int64)
     before = np.concatenate(([0], np.cumsum(many)[:-1]))
@@ -182,24 +248,23 @@ def item_of(problem: Problem, table: Items, i: int) -> Item:
 
 def items_of(problem: Problem, table: Items, rows: Sequence[int]) -> list[Item]:
     """The rows by name."""
-    columns = (table.order, table.leaf, table.length, table.earliest, table.rest)
-    wanted = (column[rows].tolist() for column in columns)
-    found = []
-    for order, leaf, length, earliest, rest in zip(*wanted, strict=True):
-        job = problem.jobs[order]
-        assert isinstance(job, BatchJob)
+    wanted = (table.order, table.leaf, table.length, table.earliest, table.rest)
+    known, found = problem.columns, []
+    listed = [column[rows].tolist() for column in wanted]
+    of = np.searchsorted(known.order, np.array(listed[0], np.int64)).tolist()
+    for row, order, leaf, length, earliest, rest in zip(of, *listed, strict=True):
         found.append(
             Item(
-                name=job.name + REST if rest else job.name,
+                name=known.names[row] + REST if rest else known.names[row],
                 order=order,
                 leaf=leaf,
-                gpus=job.gpus,
+                gpus=int(known.gpus[row]),
                 length=length,
                 earliest=earliest,
-                priority=job.priority,
-                pools=job.pools,
-                funded=job.funded,
-                minimum=None if rest else job.minimum,
+                priority=float(known.value[row]),
+                pools=known.sets[known.pools[row]],
+                funded=bool(known.funded[row]),
+                minimum=None if rest else int(known.minimum[row]) or None,
             )
         )
     return found

@@ -60,10 +60,10 @@ def starts_of(nodes: Iterable[tuple[int, str]], size: int, pools: Pools) -> Rows
 
 def lay_out(problem: Problem) -> Layout:
     """The geometry for every size and every set of pools that the problem's jobs ask for."""
-    sizes = sorted({job.gpus for job in problem.batch}) or [1]
-    sets = dict.fromkeys([(), *(job.pools for job in problem.jobs)])
+    sizes = sorted(set(problem.columns.gpus.tolist())) or [1]
+    sets = ((), *sorted(problem.pool_sets - {()}))
     nodes = tuple((node.gpus, node.pool) for node in problem.nodes)
-    still = _geometry(nodes, problem.horizon, tuple(sizes), tuple(sets))
+    still = _geometry(nodes, problem.horizon, tuple(sizes), sets)
     if not problem.drains:
         return still
     drained = np.array(drained_words(problem), dtype=np.uint64)

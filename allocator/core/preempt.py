@@ -34,20 +34,22 @@ class Preemptor:
         self._percent = settings.preempted_percent
         self._ranks = turns.ranks() if grid.runs else []  # as they are before anything is given
 
-    def block_for(self, table: Items, i: int, before: int) -> tuple[int, int, list[Run]] | None:
-        """(timestep < before, first GPU, victims) of the earliest start that stops runs.
+    def block_for(self, table: Items, i: int, before: int) -> tuple[int, int] | None:
+        """(timestep < before, first GPU) of the earliest start that stops runs.
 
-        Row i of the table is funded, and no rest.
+        Row i of the table is funded, and no rest. Compiled code asks itself where the job spares
+        nobody (building.py).
         """
-        spared = self._spared(i) if self._barred else []
+        spared = [r for r in self.barred(self._name(i)) if not self.runs.turned[r]]
         self.runs.turned[spared] = True  # as if they had had their turn
         found = self._search(table, i, int(table.allowed[i]) & span(0, before))
         self.runs.turned[spared] = False
-        if found is None:
-            return None
-        t, first = found
+        return found
+
+    def in_the_way(self, table: Items, i: int, t: int, first: int) -> list[Run]:
+        """The runs that wish for the block that row i of the table would have from t on."""
         gpus, length = int(table.gpus[i]), int(table.length[i])
-        return t, first, self.grid.wishing(first, gpus, span(t, t + length))
+        return self.grid.wishing(first, gpus, span(t, t + length))
 
     def _search(self, table: Items, i: int, allowed: int) -> tuple[int, int] | None:
         layout, runs = self.grid.layout, self.runs
@@ -58,11 +60,16 @@ class Preemptor:
         t, first = stopping.block_for(layout.fleet, table, runs, taken, layout.domain, i, starts)
         return (t, first) if t >= 0 else None
 
-    def _spared(self, i: int) -> list[int]:
-        """The runs that row i's job may not stop, and that had no turn yet."""
-        jobs = self.grid.problem.waiting.jobs
-        spared = self.barred(jobs[i].name) if i < len(jobs) else []
-        return [r for r in spared if not self.runs.turned[r]]
+    def spares(self, rows: int) -> Flags:
+        """Per row of the table: whether there are runs that its job may not stop."""
+        found = np.zeros(rows, np.bool_)
+        if self._barred:
+            names = self.grid.problem.waiting.names
+            found[[i for i, name in enumerate(names) if name in self._barred]] = True
+        return found
+
+    def _name(self, i: int) -> str:
+        return self.grid.problem.waiting.names[i]
 
     def barred(self, name: str) -> list[int]:
         """Indices of the runs that a job may not stop."""
@@ -72,9 +79,9 @@ class Preemptor:
     def _barred(self) -> dict[str, list[int]]:
         """Runs that a job may not stop, by its name. Unfunded ones give way all the same."""
         found: dict[str, list[int]] = {}
-        for run in self.grid.runs:
-            for name in run.job.running.barred if run.job.running and run.job.funded else ():
-                found.setdefault(name, []).append(run.index)
+        for index, names in self.grid.runs.named(self.grid.problem.columns.barred):
+            for name in names if self.grid.held.funded[index] else ():
+                found.setdefault(name, []).append(index)
         return found
 
     def stop(
@@ -169,11 +176,10 @@ class Preemptor:
         )
 
     def _shielded(self) -> Flags:
-        runs, leaf_of = self.grid.runs, self.turns.leaf_of
-        named = [run.job.running.shielded if run.job.running else () for run in runs]
-        shielded = np.zeros((len(runs), len(self.turns.tree.parent) if any(named) else 0), np.bool_)
-        for r, paths in enumerate(named):
-            for path in paths:
-                if path in leaf_of:
-                    shielded[r, leaf_of[path]] = True
+        leaf_of = self.turns.leaf_of
+        named = dict(self.grid.runs.named(self.grid.problem.columns.shielded))
+        leaves = len(self.turns.tree.parent) if named else 0
+        shielded = np.zeros((len(self.grid.runs), leaves), np.bool_)
+        for index, paths in named.items():
+            shielded[index, [leaf_of[path] for path in paths if path in leaf_of]] = True
         return shielded

@@ -1,14 +1,13 @@
 """What runs as arrays: a row for each run of a batch-like job, in the file's order."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from .bits import spans
+from .bits import below
 from .compiled.tables import Flags, Floats, Rows, Words
-from .problem import BatchJob
 
 if TYPE_CHECKING:
     from .problem import Problem
@@ -40,42 +39,39 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True)
 class Present:
-    """A problem's runs."""
+    """A problem's runs, and their rows among the batch-like jobs."""
 
-    jobs: tuple[BatchJob, ...]
+    rows: Rows
     held: Held
+
+    @cached_property
+    def each_gpu(self) -> tuple[Rows, Rows, Words]:
+        """(the GPUs held, which run holds each, the timesteps for which it is protected there)."""
+        gpu, run = self.held.each_gpu()
+        return gpu, run, below(self.held.protected)[run]
 
 
 def look(problem: "Problem") -> Present:
     """Read the runs of a problem."""
-    leaf_of, horizon = problem.planted.leaf_of, problem.horizon
-    rows = [
-        (place, job, job.running)
-        for place, job in enumerate(problem.jobs)
-        if isinstance(job, BatchJob) and job.running is not None
-    ]
-    jobs = tuple(job for _, job, _ in rows)
-    protected = np.minimum(_rows(run.protected for _, _, run in rows), horizon)
-    remaining = _rows(run.remaining for _, _, run in rows)
+    columns, horizon = problem.columns, problem.horizon
+    rows = np.flatnonzero(columns.running)
+    remaining = columns.remaining[rows]
+    protected = np.minimum(columns.protected[rows], horizon)
     held = Held(
-        first=_rows(run.first_gpu for _, _, run in rows),
-        gpus=_rows(job.gpus for job in jobs),
+        first=columns.first[rows],
+        gpus=columns.gpus[rows],
         remaining=remaining,
         protected=protected,
         until=np.minimum(remaining, horizon),
-        leaf=_rows(leaf_of[job.budget] for job in jobs),
-        order=_rows(place for place, _, _ in rows),
-        funded=np.array([job.funded for job in jobs], np.bool_),
-        value=np.array([job.priority for job in jobs], np.float64),
+        leaf=columns.leaves(problem)[rows],
+        order=columns.order[rows],
+        funded=columns.funded[rows],
+        value=columns.value[rows],
     )
     if problem.drains:
         drained = _first_drained(held, problem.layout.drained)
         held = held._replace(until=np.maximum(protected, np.minimum(held.until, drained)))
-    return Present(jobs, held)
-
-
-def _rows(values: Iterable[int]) -> Rows:
-    return np.array(list(values), np.int64)
+    return Present(rows, held)
 
 
 def _first_drained(held: Held, drained: Words) -> Rows:
@@ -88,10 +84,9 @@ def _first_drained(held: Held, drained: Words) -> Rows:
 
 def pins(problem: "Problem") -> Words:
     """Per GPU: the timesteps that are drained or taken by protected runs."""
-    held = problem.present.held
-    gpu, run = held.each_gpu()
+    gpu, _, kept = problem.present.each_gpu
     pinned = problem.layout.drained.copy()
-    pinned[gpu] |= spans(np.zeros_like(held.protected), held.protected)[run]
+    pinned[gpu] |= kept
     return pinned
 
 

@@ -6,7 +6,7 @@ horizon, ranges are half-open, `usage` and `entitled` are GPU-seconds at the ref
 are thousandths of a percent of the parent. A file that fails gets one sentence (`ProblemError`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .validate import ProblemError, number, text, texts, truth, whole, wholes
 
 if TYPE_CHECKING:
+    from .columns import Columns
     from .items import Waiting
     from .layout import Layout
     from .present import Present
@@ -137,16 +138,6 @@ class BatchJob:
         if self.running is not None and not isinstance(self.running, Running):
             raise ProblemError(f"{what}: running must hold first_gpu, remaining and protected.")
 
-    def later(self, *, duration: int, minimum: int | None, running: Running | None) -> "BatchJob":
-        """The same job at another instant; what stays was checked when it was made."""
-        what = f"job {self.name!r}"
-        whole(duration, f"{what}: duration", 1, MAX_TIME)
-        if minimum is not None:
-            whole(minimum, f"{what}: minimum", 1, duration)
-        found = object.__new__(BatchJob)
-        found.__dict__.update(self.__dict__, duration=duration, minimum=minimum, running=running)
-        return found
-
     @property
     def interruptible(self) -> bool:
         """Whether it runs and may be stopped before it is done."""
@@ -237,13 +228,16 @@ class BudgetNode:
 
 @dataclass(frozen=True)
 class Problem:
-    """Everything one plan depends on; jobs keep the order of their file."""
+    """Everything one plan depends on; jobs keep the order of their file.
+
+    They are a tuple, or rows that are written already (`columns.Written`).
+    """
 
     name: str
     horizon: int
     timestep_minutes: int
     nodes: tuple[Node, ...]
-    jobs: tuple[Job, ...]
+    jobs: Sequence[Job]
     time_decay: float = 0.97
     shortfall_penalty: float = 8.0
     overrun: bool = False
@@ -252,7 +246,8 @@ class Problem:
     family: str = ""
 
     def __post_init__(self) -> None:
-        from .crosscheck import crosscheck  # it reads Problem, so it can't be imported above
+        from .columns import Written  # these read Problem, so they can't be imported above
+        from .crosscheck import crosscheck
 
         text(self.name, "name")
         whole(self.horizon, "horizon", 1, MAX_HORIZON)
@@ -261,7 +256,8 @@ class Problem:
         number(self.shortfall_penalty, "shortfall_penalty", 0, 1e6)
         truth(self.overrun, "overrun")
         for field in ("nodes", "jobs", "drains", "budgets"):
-            object.__setattr__(self, field, tuple(getattr(self, field)))
+            if not isinstance(getattr(self, field), Written):
+                object.__setattr__(self, field, tuple(getattr(self, field)))
         crosscheck(self)
 
     @classmethod
@@ -283,11 +279,30 @@ class Problem:
 
     @cached_property
     def realtime(self) -> tuple[RealtimeJob, ...]:
+        if len(self.columns.names) == len(self.jobs):
+            return ()
         return tuple(job for job in self.jobs if isinstance(job, RealtimeJob))
 
     @cached_property
     def by_name(self) -> dict[str, Job]:
         return {job.name: job for job in self.jobs}
+
+    @cached_property
+    def columns(self) -> "Columns":
+        """The batch-like jobs as arrays, read once."""
+        from .columns import columns_of
+
+        return columns_of(self.jobs)
+
+    @cached_property
+    def pool_sets(self) -> "frozenset[tuple[str, ...]]":
+        """The sets of pools that some job asks for."""
+        return frozenset((*self.columns.sets, *(service.pools for service in self.realtime)))
+
+    @cached_property
+    def owners(self) -> "frozenset[str | None]":
+        """The budgets that have jobs."""
+        return frozenset((*self.columns.budgets, *(job.budget for job in self.realtime)))
 
     @cached_property
     def layout(self) -> "Layout":

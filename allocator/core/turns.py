@@ -13,8 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 
@@ -51,7 +52,7 @@ def plant(problem: Problem) -> Planted:
     if problem.budgets:
         return _plant(problem.budgets)
     alone = _alone()
-    return replace(alone, leaf_of=dict.fromkeys([job.budget for job in problem.jobs], 1))
+    return replace(alone, leaf_of=dict.fromkeys(problem.owners, 1))
 
 
 @cache
@@ -61,64 +62,89 @@ def _alone() -> Planted:
 
 
 def _plant(known: Sequence[BudgetNode]) -> Planted:
-    order = _by_level(known) or [("", BudgetNode("all", None, FULL_SHARE, 0))]
-    number = {budget.path: i for i, (_, budget) in enumerate(order, 1)}
-    parent = [-1, *(number.get(above, ROOT) for above, _ in order)]
-    budgets = [budget for _, budget in order]
-    many = np.bincount(parent[1:], minlength=len(parent))
-    paths = tuple(budget.path for budget in budgets) if known else ("",)
-    leaf_of: dict[str | None, int] = {p: i for p, i in number.items() if not many[i]}
-    return Planted(
-        paths=("", *paths),
-        leaf_of=leaf_of,
-        part=_parts(parent, budgets, alone=many[ROOT] == 1),
-        stated=(0, *(budget.entitled for budget in budgets)),
-        tree=_tree(parent, budgets, many.tolist()),
-    )
+    """Which budget is whose is the same from plan to plan; what they used is not."""
+    lot = _laid_out(tuple((budget.path, budget.parent, budget.shares) for budget in known))
+    window = [0] * len(lot.parent)
+    for i in range(len(window) - 1, 0, -1):  # an inner node's usage is that of its leaves
+        if known and not lot.many[i]:
+            window[i] += known[lot.place[i]].usage
+        window[lot.parent[i]] += window[i]
+    stated = (0, *(known[place].entitled for place in lot.place[1:])) if known else (0, 0)
+    return Planted(lot.paths, lot.leaf_of, lot.part, stated, _tree(lot, window))
 
 
-def _by_level(budgets: Iterable[BudgetNode]) -> list[tuple[str, BudgetNode]]:
-    """(parent's path, budget), level by level, siblings together and by path."""
-    below: dict[str, list[BudgetNode]] = {}
-    for budget in budgets:
-        below.setdefault(budget.parent or "", []).append(budget)
-    frontier = [""]
-    found = []
-    for path in frontier:  # grows while it is read
-        for budget in sorted(below.get(path, ()), key=lambda b: b.path):
-            found.append((path, budget))
-            frontier.append(budget.path)
-    return found
+class _Lot(NamedTuple):
+    """What of a tree of budgets has nothing to do with what they used, by their numbers."""
+
+    place: Sequence[int]  # in the problem
+    parent: Sequence[int]
+    many: Sequence[int]  # children
+    paths: tuple[str, ...]
+    leaf_of: dict[str | None, int]
+    part: tuple[Fraction, ...]
+    still: tuple[Rows, ...]  # parent, depth, shares, children, many
 
 
-def _parts(
-    parent: Sequence[int], budgets: Sequence[BudgetNode], *, alone: bool
-) -> tuple[Fraction, ...]:
-    """Effective shares; a single root has everything."""
-    part = [Fraction(1)]
-    for above, budget in zip(parent[1:], budgets, strict=True):
-        whole = alone and above == ROOT
-        part.append(part[above] * (1 if whole else Fraction(budget.shares, FULL_SHARE)))
-    return tuple(part)
-
-
-def _tree(parent: Sequence[int], budgets: Sequence[BudgetNode], many: Sequence[int]) -> Tree:
-    count = len(parent)
-    window, depth, children = [0] * count, [0] * count, [0] * count
-    for i in range(count - 1, 0, -1):  # an inner node's usage is that of its leaves
-        window[i] += 0 if many[i] else budgets[i - 1].usage
-        window[parent[i]] += window[i]
+@lru_cache(maxsize=16)  # nobody writes to its arrays
+def _laid_out(known: tuple[tuple[str, str | None, int], ...]) -> _Lot:
+    budgets = known or (("all", None, FULL_SHARE),)
+    place = [-1, *_by_level(budgets)]
+    number = {budgets[at][0]: i for i, at in enumerate(place) if i}
+    parent = [-1, *(number.get(budgets[at][1] or "", ROOT) for at in place[1:])]
+    shares = [0, *(budgets[at][2] for at in place[1:])]
+    count = len(place)
+    many = np.bincount(parent[1:], minlength=count).tolist()
+    depth, children = [0] * count, [0] * count
+    for i in range(count - 1, 0, -1):
         children[parent[i]] = i  # in the end the first
     for i in range(1, count):
         depth[i] = depth[parent[i]] + 1
+    return _Lot(
+        place=place,
+        parent=parent,
+        many=many,
+        paths=("", *(budgets[at][0] for at in place[1:])) if known else ("", ""),
+        leaf_of={path: i for path, i in number.items() if not many[i]},
+        part=_parts(parent, shares, alone=many[ROOT] == 1),
+        still=tuple(map(_rows, (parent, depth, shares, children, many))),
+    )
+
+
+def _by_level(budgets: Sequence[tuple[str, str | None, int]]) -> list[int]:
+    """Places of the budgets, level by level, siblings together and by path."""
+    below: dict[str, list[int]] = {}
+    for place, (_, parent, _) in enumerate(budgets):
+        below.setdefault(parent or "", []).append(place)
+    frontier = [""]
+    found = []
+    for path in frontier:  # grows while it is read
+        for place in sorted(below.get(path, ()), key=lambda place: budgets[place][0]):
+            found.append(place)
+            frontier.append(budgets[place][0])
+    return found
+
+
+def _parts(parent: Sequence[int], shares: Sequence[int], *, alone: bool) -> tuple[Fraction, ...]:
+    """Effective shares; a single root has everything."""
+    part = [Fraction(1)]
+    for above, share in zip(parent[1:], shares[1:], strict=True):
+        whole = alone and above == ROOT
+        part.append(part[above] * (1 if whole else Fraction(share, FULL_SHARE)))
+    return tuple(part)
+
+
+def _tree(lot: _Lot, window: Sequence[int]) -> Tree:
+    count = len(lot.parent)
+    used = _rows(window)
+    parent, depth, shares, children, many = lot.still
     return Tree(
-        parent=_rows(parent),
-        depth=_rows(depth),
-        shares=_rows([0, *(budget.shares for budget in budgets)]),
-        children=_rows(children),
-        many=_rows(many),
-        window=_rows(window),
-        usage=_rows(window),
+        parent=parent,
+        depth=depth,
+        shares=shares,
+        children=children,
+        many=many,
+        window=used,
+        usage=used.copy(),
         first=_rows([0] * count),
         entitled=_rows([0] * count),
         open=np.zeros((2, count), np.int64),

@@ -9,76 +9,81 @@ over its protection that can resume gives way, and such stops count towards the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .bits import Busy, span
+from .bits import Busy, below
 from .compiled import yielding as compiled
+from .compiled.tables import Flags, Rows
 from .compiled.yielding import Holders
-from .items import Item, Run
+from .items import Item, Run, Stoppable
+from .plan import Assignment
 
 if TYPE_CHECKING:
     from .heuristic import Construction
 
 NOW = 1  # the word of timestep 0
+MORE = 64  # a run's GPU costs more than any number of starts
 
 
-def may_yield(run: Run, item: Item) -> bool:
-    """Whether a run may give way to a debug job of its own budget."""
-    return run.leaf == item.leaf and _may_stop(run) and not _is_barred(run, item.name)
+def may_yield(construction: Construction, item: Item) -> Rows:
+    """Indices of the runs that may give way to a debug job of their own budget."""
+    runs = construction.runs
+    found = _may_stop(runs) & (runs.held.leaf == item.leaf)
+    found[construction.preemptor.barred(item.name)] = False
+    return np.flatnonzero(found)
 
 
-def _may_stop(run: Run) -> bool:
-    job = run.job
-    return not (run.protected or not run.until or job.minimum is None or job.debug)
-
-
-def _is_barred(run: Run, name: str) -> bool:
-    running = run.job.running
-    return running is not None and name in running.barred and run.job.funded
-
-
-@dataclass(frozen=True)
-class Holder:
-    """What holds GPUs now and may give them up: a run, or a job that would start."""
-
-    name: str
-    first: int
-    gpus: int
-    until: int
-    cost: int  # of giving way: the block for which least is lost is chosen
-    run: Run | None = None
+def _may_stop(runs: Stoppable) -> Flags:
+    """Per run: whether it is over its protection, and can resume."""
+    columns, rows = runs.problem.columns, runs.rows
+    resumable = (columns.minimum[rows] > 0) & ~columns.debug[rows]
+    found: Flags = resumable & (runs.held.protected == 0) & (runs.until > 0)
+    return found
 
 
 def block_among(
-    construction: Construction, holders: Sequence[Holder], item: Item, busy: Busy, length: int
-) -> tuple[int, list[Holder]] | None:
+    construction: Construction,
+    runs: Rows,
+    starts: Sequence[Assignment],
+    item: Item,
+    busy: Busy,
+    length: int,
+) -> tuple[int, list[Run], list[Assignment]] | None:
     """(first GPU, who gives way) of the block for which least is lost.
 
-    It must be free for ``length`` timesteps but for the holders. None: there is no such block, or
-    the limit of a timestep forbids it.
+    It must be free for ``length`` timesteps but for some runs, by their indices, and for jobs that
+    would start now, of which giving up any number loses less than one GPU of a run. None: there is
+    no such block, or the limit of a timestep forbids it.
     """
-    if not holders:
+    many, stoppable = len(runs) + len(starts), construction.runs
+    if not many:
         return None
-    many = len(holders)
-    owner = np.full(construction.layout.gpus, many, np.int64)
-    for n, one in enumerate(holders):
-        owner[one.first : one.first + one.gpus] = n
+    place = np.full(len(stoppable) + 1, many, np.int64)
+    place[runs] = np.arange(len(runs))
+    owner = place[construction.grid.owner]
+    for n, a in enumerate(starts, len(runs)):
+        owner[a.first_gpu : a.first_gpu + a.gpus] = n
     arrays = Holders(
         owner=owner,
-        words=np.array([span(0, one.until) for one in holders], np.uint64),
-        cost=np.array([one.cost for one in holders], np.int64),
+        words=below(np.concatenate([stoppable.until[runs], _whole([a.end for a in starts])])),
+        cost=np.concatenate([stoppable.held.gpus[runs] * MORE, _whole([1] * len(starts))]),
         may=np.ones(many, np.bool_),
         hit=np.empty(many, np.int64),
     )
     first = _block(construction, arrays, item, (busy, length), (busy, length))
     if first < 0:
         return None
-    found = [holders[n] for n in _who(arrays, first, item.gpus)]
-    stops = [(one.run, 0) for one in found if one.run is not None]
-    return (first, found) if construction.preemptor.all_within_limit(stops) else None
+    found = _who(arrays, first, item.gpus)
+    victims = [stoppable[int(runs[n])] for n in found if n < len(runs)]
+    if not construction.preemptor.all_within_limit((run, 0) for run in victims):
+        return None
+    return first, victims, [starts[n - len(runs)] for n in found if n >= len(runs)]
+
+
+def _whole(values: list[int]) -> Rows:
+    return np.array(values, np.int64)
 
 
 class Movable:
@@ -87,11 +92,11 @@ class Movable:
     def __init__(self, construction: Construction) -> None:
         self.construction = construction
         runs = construction.runs
-        self.free_to = np.array([_may_stop(run) for run in runs], np.bool_)
+        self.free_to = _may_stop(runs)
         self.holders = Holders(
             owner=construction.grid.owner,
-            words=np.array([span(0, run.until) for run in runs], np.uint64),
-            cost=np.array([run.job.gpus for run in runs], np.int64),
+            words=below(runs.until),
+            cost=runs.held.gpus,
             may=np.empty(len(runs), np.bool_),
             hit=np.empty(len(runs), np.int64),
         )

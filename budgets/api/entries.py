@@ -13,7 +13,6 @@ from rest_framework.request import Request
 
 from budgets.access import get_budget_or_404
 from budgets.models import Budget
-from clusters.saying import say as _
 from config.fields import Instant, Strict, Text
 from config.problems import Conflict
 from ledger.grants import NOTE_MAX
@@ -70,7 +69,7 @@ def key_of(request: Request, given: dict[str, Any]) -> str:
     if header is not None:
         header = Text(max_length=60).run_validation(header)
         if field not in (None, header):
-            sentence = _("It differs from the header Idempotency-Key: send one of them.")
+            sentence = "It differs from the header Idempotency-Key: send one of them."
             raise ValidationError({"idempotency_key": [sentence]})
     return f"{request.user.pk}:{header or field or uuid4().hex}"
 

@@ -95,9 +95,8 @@ class History:
         return len(self.target)
 
     def where(self, chosen: Ints) -> "History":
-        places = chosen.tolist()
-        labels = tuple(map(self.labels.__getitem__, places))
-        novel = tuple(map(self.novel.__getitem__, places))
+        labels = tuple(self.labels[i] for i in chosen)
+        novel = tuple(self.novel[i] for i in chosen)
         return History(self.features[chosen], self.target[chosen], labels, novel)
 
 
@@ -114,13 +113,10 @@ class Local:
 
     def predict(self, features: Floats, same: Floats) -> Floats:
         squares = (features**2).sum(axis=1)[:, None] + (self.features**2).sum(axis=1)
-        apart = features @ self.features.T
-        apart *= -2.0
-        apart += squares
-        np.maximum(apart, 0.0, out=apart)
+        apart = np.maximum(squares - 2.0 * features @ self.features.T, 0.0)
         for k in range(same.shape[1]):
             apart += APART * (same[:, k, None] != self.same[None, :, k])
-        weights = np.exp(np.negative(apart, out=apart), out=apart)
+        weights = np.exp(-apart)
         found: Floats = weights @ self.rest / (weights.sum(axis=1) + 1.0)
         return found
 

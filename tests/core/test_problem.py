@@ -287,12 +287,3 @@ def _moved(rng: Random, job: BatchJob, gpus: int) -> BatchJob:
         return replace(job, pools=("a",))
     first = max(0, job.running.first_gpu + rng.choice([-1, 1, 2, gpus]))
     return replace(job, running=replace(job.running, first_gpu=first))
-
-
-def test_a_job_later_is_checked_in_what_time_changes() -> None:
-    known = job("a", 2, 5, minimum=2)
-    assert known.later(duration=4, minimum=1, running=None) == job("a", 2, 4, minimum=1)
-    with pytest.raises(ProblemError, match="'a': duration must be at least 1"):
-        known.later(duration=0, minimum=None, running=None)
-    with pytest.raises(ProblemError, match="'a': minimum must be at most 4"):
-        known.later(duration=4, minimum=5, running=None)

@@ -15,8 +15,6 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from budgets.access import Action, can
-from clusters.saying import number
-from clusters.saying import say as _
 from config import clock
 from config.fields import Instant, Integer, Strict
 from forecasting import traffic
@@ -61,11 +59,7 @@ class TrafficIn(Strict):
     def validate_traffic(self, rows: list[Any]) -> list[Any]:
         if len(rows) > traffic.MOST_ROWS:
             raise serializers.ValidationError(
-                _(
-                    "Send at most %(most)s rates at a time, not %(count)s.",
-                    most=number(traffic.MOST_ROWS),
-                    count=number(len(rows)),
-                )
+                f"Send at most {traffic.MOST_ROWS:,} rates at a time, not {len(rows):,}."
             )
         return rows
 
@@ -149,10 +143,7 @@ def sender_of(request: Request, pk: int) -> Job:
     job = visible_job(request.user, pk)
     if not can(request.user, Action.SUBMIT, job.budget):
         raise PermissionDenied(
-            _(
-                "You may see this service, but not change it: ask for a role in %(budget)s.",
-                budget=job.budget.path,
-            )
+            f"You may see this service, but not change it: ask for a role in {job.budget.path}."
         )
     return job
 
@@ -164,6 +155,6 @@ def _rows(request: Request, job: Job) -> list[tuple[datetime, float]]:
     start = asked.validated_data.get("from", end - USUAL)
     if not start <= end <= start + LONGEST:
         raise serializers.ValidationError(
-            {"from": [_("Give an interval that ends after it begins, of at most 400 days.")]}
+            {"from": ["Give an interval that ends after it begins, of at most 400 days."]}
         )
     return traffic.between(job.service, start=start, end=end) if job.is_realtime else []

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ..contract import EXCHANGE_S, default_minimum_runtime, is_debug
 from ..traces import TraceJob
-from .fleet import Fleet, block
+from .fleet import Fleet
 from .meters import Funds, Meters
 from .setup import Budgets, Setup
 
@@ -245,16 +245,6 @@ class World:
             return self.now  # whom it changed places with may come to wait at any time
         ends = [at + self.setup.preempted_again_s for at, _ in job.stopped_by]
         return min((end - 1 for end in ends if end > self.now), default=self.setup.seconds)
-
-    def interruptible(self) -> int:
-        """The mask of the GPUs of runs over their protection."""
-        found, now = 0, self.now
-        for job in self.running.values():
-            run = job.run
-            assert run is not None
-            if run.protected_until <= now:
-                found |= block(run.first, job.gpus)
-        return found
 
     def runs(self) -> list[Ran]:
         """All runs so far, by their starts; those that go on end now, without being stopped."""
