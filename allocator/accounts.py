@@ -14,6 +14,7 @@ from budgets.access import may_administer
 from budgets.models import Decision
 from budgets.refusals import Refused
 from budgets.roles import keeping_an_administrator
+from clusters.saying import say as _
 
 ACTIVE, INACTIVE = "active", "deactivated"
 
@@ -21,7 +22,7 @@ ACTIVE, INACTIVE = "active", "deactivated"
 def deactivate(*, user: User, by: User, now: datetime) -> None:
     """Keep a person out: no sign-in, no token, no session. Their jobs and roles stay."""
     if user.pk == by.pk:
-        raise Refused("account", "You can't deactivate yourself: ask another administrator.")
+        raise Refused("account", _("You can't deactivate yourself: ask another administrator."))
     with _changing(user, by):
         if User.objects.filter(pk=user.pk, is_active=True).update(is_active=False):
             _note(user, ACTIVE, INACTIVE, by, now)
@@ -54,11 +55,14 @@ def reset_password(*, user: User, by: User, now: datetime) -> str:
 
 def invite(*, username: str, name: str, email: str, by: User, now: datetime) -> tuple[User, str]:
     """Make an account; return it with a password that serves once. Raises Refused by field."""
-    first, _, last = name.strip().partition(" ")
+    first, _blank, last = name.strip().partition(" ")
     user = User(username=username.strip(), first_name=first, last_name=last.strip(), email=email)
     user.set_unusable_password()
     if User.objects.filter(username__iexact=user.username).exists():
-        raise Refused("username", f"There is an account {user.username!r}: take another name.")
+        raise Refused(
+            "username",
+            _("There is an account %(user)s: take another name.", user=repr(user.username)),
+        )
     try:
         user.full_clean()
     except ValidationError as error:
@@ -77,9 +81,9 @@ def _changing(user: User, by: User) -> Iterator[None]:
     """Refuse whose account it isn't; asked once nobody else changes administrators."""
     with keeping_an_administrator():
         if not may_administer(User.objects.get(pk=by.pk)):
-            raise Refused("account", "You administer the organisation no more.")
+            raise Refused("account", _("You administer the organisation no more."))
         if user.is_superuser and not by.is_superuser:
-            words = "The account is a superuser's: only another superuser changes it."
+            words = _("The account is a superuser's: only another superuser changes it.")
             raise Refused("account", words)
         yield
 

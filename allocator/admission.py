@@ -18,6 +18,7 @@ from budgets.access import Action, Person, Standing
 from budgets.models import Budget
 from clusters.connectors import connector_for
 from clusters.models import Node, Pool
+from clusters.saying import say as _
 from forecasting import services as forecasting
 from forecasting import works
 from ledger import services as ledger
@@ -36,8 +37,12 @@ class KeyReused(Exception):
     def __init__(self, job: Job) -> None:
         self.job = job
         super().__init__(
-            f"Idempotency key {job.idempotency_key!r} belongs to job {job.pk}, which asked for "
-            "something else: send a new key."
+            _(
+                "Idempotency key %(idempotency_key)s belongs to job %(job)s, which asked for "
+                "something else: send a new key.",
+                idempotency_key=repr(job.idempotency_key),
+                job=job.pk,
+            )
         )
 
 
@@ -157,7 +162,12 @@ def check(budget: Budget, spec: JobSpec, now: datetime) -> None:
     )
     if missing:
         raise AdmissionError(
-            {"dependencies": f"There is no job {min(missing)}: leave it out of the dependencies."}
+            {
+                "dependencies": _(
+                    "There is no job %(missing)s: leave it out of the dependencies.",
+                    missing=min(missing),
+                )
+            }
         )
 
 
@@ -175,9 +185,11 @@ def problem_with_work(spec: JobSpec) -> str | None:
 
 def _refuse_what_is_no_project(budget: Budget) -> None:
     if budget.archived_at is not None:
-        raise AdmissionError({"budget": f"{budget.path} is archived: choose an active project."})
+        raise AdmissionError(
+            {"budget": _("%(budget)s is archived: choose an active project.", budget=budget.path)}
+        )
     if budget.children.filter(archived_at=None).exists():
-        sentence = f"{budget.path} has budgets below it: choose one of those."
+        sentence = _("%(budget)s has budgets below it: choose one of those.", budget=budget.path)
         raise AdmissionError({"budget": sentence})
 
 
@@ -186,8 +198,16 @@ def acceptable_pools(spec: JobSpec) -> list[Pool]:
     pools = {pool.slug: pool for pool in Pool.objects.select_related("cluster")}
     for slug in spec.pools:
         if slug not in pools:
-            known = ", ".join(sorted(pools)) or "none yet"
-            raise AdmissionError({"pools": f"There is no pool {slug!r}: choose from {known}."})
+            known = ", ".join(sorted(pools)) or _("none yet")
+            raise AdmissionError(
+                {
+                    "pools": _(
+                        "There is no pool %(slug)s: choose from %(known)s.",
+                        slug=repr(slug),
+                        known=known,
+                    )
+                }
+            )
     return [pools[slug] for slug in spec.pools] or list(pools.values())
 
 
@@ -197,7 +217,12 @@ def _refuse_what_never_fits(spec: JobSpec, pools: list[Pool], now: datetime) -> 
     field = "profile" if spec.is_realtime else "gpus"
     if spec.peak_gpus() > most:
         raise AdmissionError(
-            {field: f"The largest acceptable pool has {most} GPUs: ask for {most} or fewer."}
+            {
+                field: _(
+                    "The largest acceptable pool has %(most)s GPUs: ask for %(most)s or fewer.",
+                    most=most,
+                )
+            }
         )
 
 

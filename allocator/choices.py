@@ -10,6 +10,7 @@ from budgets.access import Action, Standing
 from budgets.models import WHOLE, Budget, Period, Request
 from budgets.refusals import credits, percent
 from budgets.shares import TreeNode
+from clusters.saying import say as _
 from ledger import figures
 from ledger.figures import Accounts
 
@@ -109,7 +110,7 @@ def _from_reserve(request: Request, source: TreeNode, books: Books) -> Choice:
     if request.unit == Unit.CREDITS:
         most = max(0, reserve or 0)
         after = None if reserve is None else reserve - request.asked
-        problem = _short(request, most, f"{credits(most)} credits in reserve", books)
+        problem = _short(request, most, _("%(most)s credits in reserve", most=credits(most)), books)
         return Choice(budget, Decision.RESERVE, None, None, reserve, after, most, problem)
     rows = [books.nodes[child] for child in source.children]
     pools = {None, *(pool for row in rows for pool in row.overrides)}
@@ -119,7 +120,9 @@ def _from_reserve(request: Request, source: TreeNode, books: Books) -> Choice:
     ]
     left = WHOLE - max(taken, default=0)
     after = None if reserve is None else reserve - _worth(request, budget, books)
-    problem = _short(request, left, f"{percent(left)} that it has not shared out", books)
+    problem = _short(
+        request, left, _("%(left)s that it has not shared out", left=percent(left)), books
+    )
     return Choice(
         budget, Decision.RESERVE, left, left - request.asked, reserve, after, left, problem
     )
@@ -130,7 +133,7 @@ def _from_sibling(request: Request, source: TreeNode, parent: TreeNode, books: B
     if request.unit == Unit.CREDITS:
         after = books.spendable(budget, request.asked)
         most = max(0, books.own(budget) or 0)
-        problem = _short(request, most, f"{credits(most)} credits to give", books)
+        problem = _short(request, most, _("%(most)s credits to give", most=credits(most)), books)
         return Choice(budget, Decision.SIBLING, None, None, before, after, most, problem)
     share = min(source.thousandths, *source.overrides.values(), WHOLE)
     # A fall stops at what is spent and set aside.
@@ -159,5 +162,5 @@ def _worth(request: Request, parent: Budget, books: Books) -> int:
 def _short(request: Request, most: int, has: str, books: Books) -> str:
     """Say why not, or nothing."""
     if request.unit == Unit.CREDITS and books.found is None:
-        return "No period is active: there are no credits to give."
-    return "" if request.asked <= most else f"It has only {has}."
+        return _("No period is active: there are no credits to give.")
+    return "" if request.asked <= most else _("It has only %(has)s.", has=has)

@@ -10,6 +10,7 @@ from budgets import decisions
 from budgets.models import Decision
 from clusters.models import Pool, PoolRate
 from clusters.refusals import Refused, check_instant
+from clusters.saying import say as _
 from ledger.lock import lock_ledger
 from ledger.models import ClosedTimestep
 
@@ -35,22 +36,29 @@ def set_rate(
     check_instant(at, "effective_at")
     why = reason.strip()
     if not why:
-        raise Refused("reason", "Say why: whoever pays it reads it in the audit log.")
+        raise Refused("reason", _("Say why: whoever pays it reads it in the audit log."))
     if len(why) > REASON_MAX:
-        raise Refused("reason", f"Give a reason of at most {REASON_MAX} characters.")
+        raise Refused("reason", _("Give a reason of at most %(most)s characters.", most=REASON_MAX))
     if not 0 <= rate_per_mille <= RATE_MAX:
-        raise Refused("rate", "Give a rate from 0 to 1,000 times the reference GPU.")
+        raise Refused("rate", _("Give a rate from 0 to 1,000 times the reference GPU."))
     with transaction.atomic():
         lock_ledger()  # no timestep is closed meanwhile
         _refuse_the_past(at, now)
         rates = PoolRate.objects.filter(pool=pool)
         if rates.filter(effective_at=at).exists():
-            taken = f"{pool.name} has a rate from then on: take another instant."
+            taken = _("%(pool)s has a rate from then on: take another instant.", pool=pool.name)
             raise Refused("effective_at", taken)
         last = rates.filter(effective_at__lt=at).order_by("effective_at").last()
         before = last.rate_per_mille if last else 1000
         if before == rate_per_mille:
-            raise Refused("rate", f"{pool.name} costs that then anyway: {shown(before)}.")
+            raise Refused(
+                "rate",
+                _(
+                    "%(pool)s costs that then anyway: %(before)s.",
+                    pool=pool.name,
+                    before=shown(before),
+                ),
+            )
         made = PoolRate.objects.create(pool=pool, effective_at=at, rate_per_mille=rate_per_mille)
         decisions.note(
             kind=Decision.Kind.RATE,
@@ -76,6 +84,9 @@ def _refuse_the_past(at: datetime, now: datetime) -> None:
     if at < first:
         raise Refused(
             "effective_at",
-            f"What ran before {first:%Y-%m-%d %H:%M} UTC is charged at the rate of then, and stays "
-            "so: give an instant from then on.",
+            _(
+                "What ran before %(first)s UTC is charged at the rate of then, and stays so: "
+                "give an instant from then on.",
+                first=f"{first:%Y-%m-%d %H:%M}",
+            ),
         )

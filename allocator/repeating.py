@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from django.conf import settings
-from django.utils.translation import gettext as _
 
 from allocator import locks, reading
 from allocator.core.plan import Result
@@ -22,6 +21,7 @@ from allocator.core.validate import ProblemError
 from allocator.models import Cycle
 from allocator.packing import unpack
 from allocator.snapshot import Snapshot
+from clusters.saying import say as _
 from workloads.models import Job, Run
 
 LONGEST_MS = 10_000  # it does the same work as the cycle did, so that took as long
@@ -50,8 +50,10 @@ def turn(person: int) -> Iterator[None]:
         slots = (locks.attempt(OF_SLOTS + n, f"replay-{n}") for n in range(AT_ONCE))
         if not any(held.enter_context(slot) for slot in slots):
             raise Busy(
-                _("%(n)s replays run, as many as may at once: try again in a few seconds.")
-                % {"n": AT_ONCE}
+                _(
+                    "%(n)s replays run, as many as may at once: try again in a few seconds.",
+                    n=AT_ONCE,
+                )
             )
         yield
 
@@ -128,30 +130,40 @@ def problem_of(cycle: Cycle) -> Problem:
     except ProblemError as error:
         by = cycle.versions.get("allotment", "another")
         raise NotRepeatable(
-            f"Release {by} stored what cycle {cycle.pk} saw in a form that release "
-            f"{settings.VERSION} does not read: look at it with release {by}. ({error})"
+            _(
+                "Release %(by)s stored what cycle %(cycle)s saw in a form that release "
+                "%(version)s does not read: look at it with release %(by)s. (%(error)s)",
+                by=by,
+                cycle=cycle.pk,
+                version=settings.VERSION,
+                error=error,
+            )
         ) from error
 
 
 def refusal(cycle: Cycle) -> str:
     """Say why a cycle can't be planned once more; empty if it can."""
     if cycle.status == Cycle.Status.FAILED:
-        return "It has no plan: there is nothing to compare with."
+        return _("It has no plan: there is nothing to compare with.")
     if not cycle.snapshot:
         return gone(cycle)
     if cycle.solve_ms > LONGEST_MS:
-        return (
-            f"Its plan took {cycle.solve_ms / 1000:.0f} s, longer than the {LONGEST_MS // 1000} s "
-            "that may be waited for here: plan its snapshot with manage.py plan."
+        return _(
+            "Its plan took %(solve_ms)s s, longer than the %(longest_ms)s s that may be "
+            "waited for here: plan its snapshot with manage.py plan.",
+            solve_ms=f"{cycle.solve_ms / 1000:.0f}",
+            longest_ms=LONGEST_MS // 1000,
         )
     return ""
 
 
 def gone(cycle: Cycle) -> str:
     """Say that what a cycle saw and planned was let go."""
-    return (
-        f"What cycle {cycle.pk} saw and planned was kept for {settings.CYCLES_KEPT_DAYS} days "
-        "(CYCLES_KEPT_DAYS), and is gone."
+    return _(
+        "What cycle %(cycle)s saw and planned was kept for %(cycles_kept_days)s days "
+        "(CYCLES_KEPT_DAYS), and is gone.",
+        cycle=cycle.pk,
+        cycles_kept_days=settings.CYCLES_KEPT_DAYS,
     )
 
 

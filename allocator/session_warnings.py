@@ -15,6 +15,8 @@ from budgets.access import standing
 from budgets.models import Notice
 from budgets.notices import tell
 from budgets.periods import active
+from clusters.saying import joined
+from clusters.saying import say as _
 from ledger.instants import iso
 from workloads.models import Run
 
@@ -59,12 +61,17 @@ def _tell_of_start(run: Run, *, now: datetime) -> int:
     job, since, end = run.job, run.started_at, run.box_ends_at
     assert since is not None
     waited = round((since - job.submitted_at).total_seconds() / 60)
-    text = (
-        f"Session {job.name} (job {job.pk}) started at {_told(since, now)}, after {waited} minutes "
-        "in the queue: its GPUs are charged from then on, whether they are used or not."
+    text: str = _(
+        "Session %(name)s (job %(job)s) started at %(since)s, after %(waited)s "
+        "minutes in the queue: its GPUs are charged from then on, whether they are "
+        "used or not.",
+        name=job.name,
+        job=job.pk,
+        since=_told(since, now),
+        waited=waited,
     )
     if end is not None:
-        text += f" It ends at {_told(end, now)}."
+        text = joined((text, _(" It ends at %(end)s.", end=_told(end, now))))
     return _tell(run, f"session:{run.pk}:started", text, now=now)
 
 
@@ -127,22 +134,31 @@ def text(run: Run, what: str, at: datetime, *, now: datetime) -> str:
     """Say when it ends, what happens then, and how to go on."""
     job = run.job
     left = max(1, round((at - now).total_seconds() / 60))
-    minutes = "a minute" if left == 1 else f"{left} minutes"
-    when = f"at {_told(at, now)}, in {minutes}"
+    minutes = _("a minute") if left == 1 else _("%(n)s minutes", n=left)
+    when = _("at %(at)s, in %(minutes)s", at=_told(at, now), minutes=minutes)
     if what == PROTECTION:
-        happens = (
-            f"Protection of session {job.name} (job {job.pk}) ends {when}: it runs on, but may be "
-            "preempted from then on, and what it holds in memory is lost."
+        happens = _(
+            "Protection of session %(name)s (job %(job)s) ends %(when)s: it runs on, but "
+            "may be preempted from then on, and what it holds in memory is lost.",
+            name=job.name,
+            job=job.pk,
+            when=when,
         )
     else:
-        happens = (
-            f"Session {job.name} (job {job.pk}) ends {when}: it is stopped, and what it holds in "
-            "memory is lost."
+        happens = _(
+            "Session %(name)s (job %(job)s) ends %(when)s: it is stopped, and what it "
+            "holds in memory is lost.",
+            name=job.name,
+            job=job.pk,
+            when=when,
         )
     if not job.funded:
-        return f"{happens} It runs unfunded, so it can't be extended."
-    return (
-        f"{happens} To go on, extend it on its page, or with: python3 -m client extend {job.pk} 30m"
+        return _("%(happens)s It runs unfunded, so it can't be extended.", happens=happens)
+    return _(
+        "%(happens)s To go on, extend it on its page, or with: python3 -m client "
+        "extend %(job)s 30m",
+        happens=happens,
+        job=job.pk,
     )
 
 

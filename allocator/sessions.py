@@ -14,6 +14,7 @@ from django.db.models import F
 from allocator import driving, requests
 from allocator.promises import Promise, promises
 from budgets.access import Action, Person, Standing
+from clusters.saying import say as _
 from ledger import further
 from ledger import services as ledger
 from ledger.entries import Attempt
@@ -54,8 +55,12 @@ class ExtensionKeyReused(Exception):
     def __init__(self, job_id: int, key: str) -> None:
         self.job_id = job_id
         super().__init__(
-            f"Idempotency key {key!r} belongs to another extension, of job {job_id}: "
-            "send a new key."
+            _(
+                "Idempotency key %(key)s belongs to another extension, of job %(job_id)s: send "
+                "a new key.",
+                key=repr(key),
+                job_id=job_id,
+            )
         )
 
 
@@ -72,7 +77,7 @@ def extend(*, job: Job, by: User, more_s: int, now: datetime, key: str | None = 
     The same key again answers as the first time, once it was granted. A refusal of one that runs
     is kept in its story. Raises ExtensionKeyReused.
     """
-    for _ in range(TRIES):
+    for _try in range(TRIES):
         run = _live(job)
         ahead = promises(run=run, now=now) if run is not None else []
         try:

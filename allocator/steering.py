@@ -30,6 +30,7 @@ from budgets.notices import name_of
 from budgets.refusals import credits
 from budgets.roles import keeping_an_administrator
 from clusters.models import Pool
+from clusters.saying import say as _
 from ledger import services as ledger
 from ledger.models import Entry
 
@@ -152,7 +153,7 @@ def transfer(
             key=key,
             now=now,
         )
-        who, what = name_of(author), f"{credits(amount_mgpus)} credits"
+        who, amount = name_of(author), credits(amount_mgpus)
         for about in (source, target):
             for lead in leads(about).exclude(pk=author.pk):
                 # Of two budgets one may know only one's own.
@@ -161,7 +162,14 @@ def transfer(
                     users=[lead],
                     budget=about,
                     kind=Notice.Kind.TRANSFERRED,
-                    text=f"{who} moved {what} from {out_of} to {into}: {reason.strip()}",
+                    text=_(
+                        "%(who)s moved %(amount)s credits from %(out_of)s to %(into)s: %(reason)s",
+                        who=who,
+                        amount=amount,
+                        out_of=out_of,
+                        into=into,
+                        reason=reason.strip(),
+                    ),
                     key=f"transfer:{key}:{about.pk}",
                     now=now,
                 )
@@ -198,8 +206,14 @@ def write_by_hand(
             users=[one for one in _concerned(budget) if one != author],
             budget=budget,
             kind=Notice.Kind.BY_HAND,
-            text=f"{name_of(author)} {_did(kind, amount_mgpus)} {budget.path}: "
-            f"{written.entry.note}",
+            text=_did(
+                kind,
+                amount_mgpus > 0,
+                who=name_of(author),
+                amount=credits(abs(amount_mgpus)),
+                budget=budget.path,
+                note=written.entry.note,
+            ),
             key=f"by-hand:{written.entry.pk}",
             now=now,
         )
@@ -213,12 +227,17 @@ def _concerned(budget: Budget) -> set[User]:
     return {*leads(budget), *above}
 
 
-def _did(kind: ledger.Kind, amount_mgpus: int) -> str:
-    what, up = f"{credits(abs(amount_mgpus))} credits", amount_mgpus > 0
+def _did(kind: ledger.Kind, up: bool, **values: object) -> str:
+    if kind == ledger.Kind.GRANT and up:
+        return _("%(who)s granted %(amount)s credits to %(budget)s: %(note)s", **values)
     if kind == ledger.Kind.GRANT:
-        return f"granted {what} to" if up else f"took back {what} from"
-    return (
-        f"added {what} to what is settled of" if up else f"gave back {what} of what is settled of"
+        return _("%(who)s took back %(amount)s credits from %(budget)s: %(note)s", **values)
+    if up:
+        return _(
+            "%(who)s added %(amount)s credits to what is settled of %(budget)s: %(note)s", **values
+        )
+    return _(
+        "%(who)s gave back %(amount)s credits of what is settled of %(budget)s: %(note)s", **values
     )
 
 

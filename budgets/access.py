@@ -17,16 +17,18 @@ from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.auth.models import AnonymousUser, User
 from django.db.models import Q, QuerySet
 from django.http import Http404
+from django.utils.translation import gettext_lazy
 
 from budgets.models import Budget, ChangeSet, Exemption, Notice, Request, Role
 from budgets.names import Names, formerly
 from budgets.refusals import Refused
+from clusters.saying import say as _
 
 Person = AbstractBaseUser | AnonymousUser
 Kind = Role.Kind
 ELSEWHERE = "elsewhere"  # stands for the path of a budget that moved out of sight
-NOT_HERE = "There is no such budget, or none that you may see."
-NOT_ALL_YOURS = (
+NOT_HERE = gettext_lazy("There is no such budget, or none that you may see.")
+NOT_ALL_YOURS = gettext_lazy(
     "Approving it also changes shares of a budget that you do not manage: ask who manages both."
 )
 
@@ -96,7 +98,9 @@ class CalledOtherwise(Http404):
     """No budget has this path, but one had it that the person may see: it is at `path` now."""
 
     def __init__(self, old: str, path: str) -> None:
-        super().__init__(f"There is no budget {old} any more: it is {path} now.")
+        super().__init__(
+            _("There is no budget %(old)s any more: it is %(path)s now.", old=old, path=path)
+        )
         self.old, self.path = old, path
 
 
@@ -259,7 +263,7 @@ def simulated_q(user: Person) -> Q:
 
 
 def _subtrees(held: Standing, field: str) -> Iterator[Q]:
-    for path, _ in held.roles:
+    for path, _kind in held.roles:
         yield Q(**{field: path}) | Q(**{f"{field}__startswith": f"{path}/"})
 
 
@@ -312,7 +316,7 @@ def get_request_or_404(user: Person, pk: int) -> Request:
     related = ("budget__parent", "asked_by", "decided_by", "source", "change_set", "set_back")
     found = seen.select_related(*related).filter(pk=pk).first()
     if found is None:
-        raise Http404("There is no such request, or none that you may see.")
+        raise Http404(_("There is no such request, or none that you may see."))
     return found
 
 
@@ -322,7 +326,7 @@ def get_exemption_or_404(user: Person, pk: int) -> Exemption:
     related = ("checkpoint__period", "budget__parent", "asked_by", "decided_by")
     found = seen.select_related(*related).filter(pk=pk).first()
     if found is None:
-        raise Http404("There is no such exemption, or none that you may see.")
+        raise Http404(_("There is no such exemption, or none that you may see."))
     return found
 
 
@@ -349,7 +353,7 @@ def may_decline(held: Standing, parents: Iterable[Budget]) -> bool:
 def check_approval(user: Person, parents: Iterable[Budget]) -> None:
     """Refuse in a sentence what someone may not approve."""
     if not may_approve(standing(user), parents):
-        raise Refused("status", NOT_ALL_YOURS)
+        raise Refused("status", str(NOT_ALL_YOURS))
 
 
 def may_decide(held: Standing, exemption: Exemption) -> bool:
@@ -368,13 +372,13 @@ def get_notice_or_404(user: Person, pk: int) -> Notice:
     """Return one of the person's own notices; else Http404."""
     found = own_notices(user).filter(pk=pk).first()
     if found is None:
-        raise Http404("There is no such notice, or it is somebody else's.")
+        raise Http404(_("There is no such notice, or it is somebody else's."))
     return found
 
 
 def named_to(user: Person, sibling: Budget) -> str:
     """Return a budget's path for someone who may know it, else what it is to a sibling."""
-    return sibling.path if standing(user).knows(sibling.path) else "a budget beside it"
+    return sibling.path if standing(user).knows(sibling.path) else _("a budget beside it")
 
 
 def redacted(held: Standing, data: Any) -> Any:

@@ -22,6 +22,21 @@ class SignInTry(models.Model):
         return f"try from {self.address} at {self.at}"
 
 
+class SpokenLanguage(models.Model):
+    """In which language somebody last read pages: what is written to them speaks it."""
+
+    user = models.OneToOneField(
+        settings.AUTH_USER_MODEL,
+        on_delete=models.CASCADE,
+        primary_key=True,
+        related_name="spoken_language",
+    )
+    language = models.CharField(max_length=10)
+
+    def __str__(self) -> str:
+        return f"{self.language} to {self.user_id}"
+
+
 class OneTimePassword(models.Model):
     """That an account's password was made by somebody else: it only serves to choose another."""
 

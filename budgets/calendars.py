@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
 from budgets.refusals import Refused
+from clusters.saying import say as _
 
 YEARS = range(1970, 2200)
 MONTH, QUARTER = re.compile(r"(\d{4})-(\d\d)"), re.compile(r"(\d{4})-Q([1-4])")
@@ -20,7 +21,9 @@ def zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        raise Refused("time_zone", f"{name!r} is no time zone: use one such as UTC.") from None
+        raise Refused(
+            "time_zone", _("%(name)s is no time zone: use one such as UTC.", name=repr(name))
+        ) from None
 
 
 def midnight(day: date, zone: tzinfo) -> datetime:
@@ -45,7 +48,14 @@ def local_date(text: str) -> date:
     except ValueError:
         day = date.min
     if day.year not in YEARS:
-        raise Refused("calendar", f"{text!r} is no date of a border: give one like {LIKE}.")
+        raise Refused(
+            "calendar",
+            _(
+                "%(text)s is no date of a border: give one like %(like)s.",
+                text=repr(text),
+                like=LIKE,
+            ),
+        )
     return day
 
 
@@ -63,7 +73,10 @@ def calendar(text: str, zone: tzinfo) -> tuple[datetime, datetime]:
     else:
         year = month = months = 0
     if year not in YEARS or not 1 <= month <= 12:
-        raise Refused("calendar", f"{text!r} is no month or quarter: give 2026-11, or 2026-Q4.")
+        raise Refused(
+            "calendar",
+            _("%(text)s is no month or quarter: give 2026-11, or 2026-Q4.", text=repr(text)),
+        )
     over, last = divmod(month - 1 + months, 12)
     return days(date(year, month, 1), date(year + over, last + 1, 1), zone)
 
@@ -91,15 +104,24 @@ def span(
         return starts_at, ends_at
     raise Refused(
         "calendar",
-        "Give either a calendar (2026-11 or 2026-Q4), or starts_on and ends_on, or starts_at and "
-        "ends_at.",
+        _(
+            "Give either a calendar (2026-11 or 2026-Q4), or starts_on and ends_on, or "
+            "starts_at and ends_at."
+        ),
     )
 
 
 def _check_years(**dates: date) -> None:
     for field, day in dates.items():
         if day.year not in YEARS:
-            raise Refused(field, f"Give a date of the years {YEARS.start} to {YEARS.stop - 1}.")
+            raise Refused(
+                field,
+                _(
+                    "Give a date of the years %(start)s to %(stop)s.",
+                    start=YEARS.start,
+                    stop=YEARS.stop - 1,
+                ),
+            )
 
 
 def length_days(start: datetime, end: datetime, zone: tzinfo) -> int:

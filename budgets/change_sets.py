@@ -18,6 +18,8 @@ from budgets.refusals import Refused, StaleBase, check_instant
 from budgets.shares import Vector
 from budgets.vectors import check_names, check_sums, vector_from
 from clusters.models import Pool
+from clusters.saying import say as _
+from clusters.saying import state
 
 Status = ChangeSet.Status
 OPEN = (Status.DRAFT, Status.PROPOSED)
@@ -182,9 +184,11 @@ def write_set(
     check_instant(now, "now")
     check_instant(effective_at, "effective_at")
     if not reason.strip():
-        raise Refused("reason", "Say why: a change of shares needs a reason.")
+        raise Refused("reason", _("Say why: a change of shares needs a reason."))
     if len(reason) > REASON_MAX or "\0" in reason:
-        raise Refused("reason", f"Give a reason of at most {REASON_MAX} plain characters.")
+        raise Refused(
+            "reason", _("Give a reason of at most %(most)s plain characters.", most=REASON_MAX)
+        )
     check_sums(parent, vector, before=before)
     change_set = ChangeSet.objects.create(
         parent=parent,
@@ -220,4 +224,7 @@ def _move(
 
 
 def _not_open(change_set: ChangeSet) -> str:
-    return f"This change set is {change_set.get_status_display().lower()}: write a new one."
+    return _(
+        "This change set is %(state)s: write a new one.",
+        state=state(change_set.get_status_display()),
+    )

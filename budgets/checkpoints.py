@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
+from django.utils.translation import gettext_noop
 
 from budgets import access, shares
 from budgets.access import Action
@@ -15,6 +16,8 @@ from budgets.models import Budget, Checkpoint, Exemption, Notice, Period
 from budgets.notices import name_of, tell
 from budgets.refusals import Refused, check_instant
 from budgets.shares import TreeNode
+from clusters.saying import clock, joined, state
+from clusters.saying import say as _
 
 NOTICE_DAYS = (30, 14, 7)
 REASON_MAX = 2000
@@ -48,9 +51,11 @@ def add_checkpoint(
     _check_choices(measured, removed_of)
     table = _checked_steps(steps)
     if gives_back and not cumulative:
-        raise Refused("gives_back", "Only what is counted in all is given back: count it so.")
+        raise Refused("gives_back", _("Only what is counted in all is given back: count it so."))
     if not 0 <= spared_days <= MOST_SPARED_DAYS:
-        raise Refused("spared_days", f"Spare budgets for 0 to {MOST_SPARED_DAYS} days.")
+        raise Refused(
+            "spared_days", _("Spare budgets for 0 to %(most)s days.", most=MOST_SPARED_DAYS)
+        )
     _check_instant_of(period, at, now)
     try:
         with transaction.atomic():
@@ -69,14 +74,22 @@ def add_checkpoint(
                 created_at=now,
             )
     except IntegrityError:
-        raise Refused("at", f"{period.name} has a checkpoint at that instant already.") from None
+        raise Refused(
+            "at", _("%(period)s has a checkpoint at that instant already.", period=period.name)
+        ) from None
 
 
 def _check_choices(measured: str, removed_of: str) -> None:
     if measured not in Checkpoint.Measured.values:
-        raise Refused("measured", f"Measure against {' or '.join(Checkpoint.Measured.values)}.")
+        raise Refused(
+            "measured",
+            _("Measure against %(choices)s.", choices=" or ".join(Checkpoint.Measured.values)),
+        )
     if removed_of not in Checkpoint.RemovedOf.values:
-        raise Refused("removed_of", f"Remove of {' or '.join(Checkpoint.RemovedOf.values)}.")
+        raise Refused(
+            "removed_of",
+            _("Remove of %(choices)s.", choices=" or ".join(Checkpoint.RemovedOf.values)),
+        )
 
 
 def _checked_steps(steps: Sequence[tuple[int, int]]) -> list[Step]:
@@ -94,7 +107,7 @@ def remove_checkpoint(*, checkpoint: Checkpoint, now: datetime) -> None:
         if mine is None:
             return
         if mine.done_at or mine.at <= now:
-            raise Refused("at", "The checkpoint is over: what it took can be transferred back.")
+            raise Refused("at", _("The checkpoint is over: what it took can be transferred back."))
         mine.exemptions.all().delete()
         mine.delete()
 
@@ -147,7 +160,9 @@ def by_id(pk: int) -> Checkpoint:
     """Return a checkpoint; refused where there is none."""
     checkpoint = Checkpoint.objects.select_related("period", "author").filter(pk=pk).first()
     if checkpoint is None:
-        raise Refused("checkpoint", f"There is no checkpoint {pk}: look at those of the period.")
+        raise Refused(
+            "checkpoint", _("There is no checkpoint %(pk)s: look at those of the period.", pk=pk)
+        )
     return checkpoint
 
 
@@ -157,7 +172,10 @@ def ask_exemption(
     """Ask that a checkpoint spare a budget; one question at a time, before the checkpoint."""
     check_instant(now, "now")
     if budget.pk not in projects(checkpoint, now=now):
-        raise Refused("budget", f"Checkpoints take from projects, and {budget.path} is none.")
+        raise Refused(
+            "budget",
+            _("Checkpoints take from projects, and %(budget)s is none.", budget=budget.path),
+        )
     _check_open(checkpoint, now)
     try:
         with transaction.atomic():
@@ -172,7 +190,8 @@ def ask_exemption(
             return asked
     except IntegrityError:
         raise Refused(
-            "checkpoint", f"That {budget.path} be spared is asked already, or approved."
+            "checkpoint",
+            _("That %(budget)s be spared is asked already, or approved.", budget=budget.path),
         ) from None
 
 
@@ -189,7 +208,13 @@ def decide_exemption(
         changed = asked.update(status=status, answer=_reason(reason), decided_by=by, decided_at=now)
         exemption.refresh_from_db()
         if not changed:
-            raise Refused("status", f"The exemption is {exemption.status} already.")
+            raise Refused(
+                "status",
+                _(
+                    "The exemption is %(status)s already.",
+                    status=state(exemption.get_status_display()),
+                ),
+            )
         _tell_decided(exemption, now)
     return exemption
 
@@ -210,7 +235,13 @@ def _tell_asked(asked: Exemption, now: datetime) -> None:
         users=access.holders(Action.DECIDE_REQUESTS, budget.parent).exclude(pk=by.pk),
         budget=budget,
         kind=Notice.Kind.ASKED,
-        text=f"{name_of(by)} asks that {_which(asked)} spare {budget.path}: {asked.reason}",
+        text=_(
+            "%(by)s asks that the checkpoint of %(checkpoint)s spare %(budget)s: %(reason)s",
+            by=name_of(by),
+            checkpoint=_when(asked),
+            budget=budget.path,
+            reason=asked.reason,
+        ),
         key=f"exemption:{asked.pk}:asked",
         link=address(asked.checkpoint.period),
         now=now,
@@ -220,46 +251,68 @@ def _tell_asked(asked: Exemption, now: datetime) -> None:
 def _tell_decided(decided: Exemption, now: datetime) -> None:
     budget, by = decided.budget, decided.decided_by
     assert by is not None
-    spares = "spares" if decided.status == Exemption.Status.APPROVED else "does not spare"
+    words = (
+        gettext_noop(
+            "The checkpoint of %(checkpoint)s spares %(budget)s, %(by)s decided: %(answer)s"
+        )
+        if decided.status == Exemption.Status.APPROVED
+        else gettext_noop(
+            "The checkpoint of %(checkpoint)s does not spare %(budget)s, %(by)s decided: %(answer)s"
+        )
+    )
     tell(
         users=[one for one in (decided.asked_by, *access.leads(budget)) if one != by],
         budget=budget,
         kind=Notice.Kind.DECIDED,
-        text=f"T{_which(decided)[1:]} {spares} {budget.path}, {name_of(by)} decided: "
-        f"{decided.answer}",
+        text=_(
+            words,
+            checkpoint=_when(decided),
+            budget=budget.path,
+            by=name_of(by),
+            answer=decided.answer,
+        ),
         key=f"exemption:{decided.pk}:decided",
         link=f"/budgets/{budget.path}/plan",
         now=now,
     )
 
 
-def _which(exemption: Exemption) -> str:
+def _when(exemption: Exemption) -> str:
     period = exemption.checkpoint.period
     at = exemption.checkpoint.at.astimezone(ZoneInfo(period.time_zone))
-    return f"the checkpoint of {at:%-d %B %Y %H:%M} ({period.time_zone})"
+    return joined((clock(at), f" ({period.time_zone})"))
 
 
 def _check_instant_of(period: Period, at: datetime, now: datetime) -> None:
     if period.status == Period.Status.CLOSED:
-        raise Refused("period", f"{period.name} is closed: choose one that isn't.")
+        raise Refused(
+            "period", _("%(period)s is closed: choose one that isn't.", period=period.name)
+        )
     if not period.starts_at < at < period.ends_at:
-        raise Refused("at", f"The checkpoint must lie inside {period.name}.")
+        raise Refused("at", _("The checkpoint must lie inside %(period)s.", period=period.name))
     if at < max(now, period.starts_at) + timedelta(days=min(NOTICE_DAYS)):
         raise Refused(
             "at",
-            f"Give the checkpoint {min(NOTICE_DAYS)} days at least, and as many from the start of "
-            f"{period.name}, so that leads are warned.",
+            _(
+                "Give the checkpoint %(notice_days)s days at least, and as many from the start "
+                "of %(period)s, so that leads are warned.",
+                notice_days=min(NOTICE_DAYS),
+                period=period.name,
+            ),
         )
 
 
 def _check_open(checkpoint: Checkpoint, now: datetime) -> None:
     if checkpoint.done_at or checkpoint.at <= now:
-        raise Refused("checkpoint", "The checkpoint is over: ask for a transfer instead.")
+        raise Refused("checkpoint", _("The checkpoint is over: ask for a transfer instead."))
 
 
 def _reason(text: str) -> str:
     if not text.strip():
-        raise Refused("reason", "Give a reason: it stands beside the decision for good.")
+        raise Refused("reason", _("Give a reason: it stands beside the decision for good."))
     if len(text.strip()) > REASON_MAX:
-        raise Refused("reason", f"The reason is longer than {REASON_MAX} characters: shorten it.")
+        raise Refused(
+            "reason",
+            _("The reason is longer than %(most)s characters: shorten it.", most=REASON_MAX),
+        )
     return text.strip()

@@ -16,6 +16,7 @@ from budgets.names import Names
 from budgets.refusals import Refused, check_instant
 from budgets.shares import Row, TreeNode
 from clusters.models import Pool
+from clusters.saying import say as _
 
 Tree = Mapping[int, TreeNode]
 Trees = Mapping[int | None, Tree]
@@ -72,7 +73,7 @@ def diff(*, top: Budget, start: datetime, end: datetime) -> list[Difference]:
     check_instant(start, "from")
     check_instant(end, "to")
     if end < start:
-        raise Refused("to", "It is before the start: give a later instant.")
+        raise Refused("to", _("It is before the start: give a later instant."))
     slugs = dict(Pool.objects.values_list("pk", "slug"))
     pools = [None, *slugs]
     before, after = shares.trees(at=start, pools=pools), shares.trees(at=end, pools=pools)

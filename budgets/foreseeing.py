@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from budgets import future, structure
+from budgets import future, places, structure
 from budgets.models import Budget
 from budgets.refusals import check_instant
 from budgets.shares import Vector
+from clusters.saying import say as _
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ def foresee_move(
     siblings: Mapping[Budget, int] | None = None,
 ) -> TreeChange:
     """Return what `move_budget` would change; arguments and refusals as it has them."""
-    source = structure.parent_of(budget, "moved")
-    structure.check_move(source, to, budget)
+    source = places.parent_of(budget, _("moved"))
+    places.check_move(source, to, budget)
     vectors = {
         source.pk: _vector(source, now, None, removing=budget),
         to.pk: _vector(to, now, siblings, adding={budget: share}),
@@ -47,8 +48,8 @@ def foresee_archive(
     *, budget: Budget, now: datetime, siblings: Mapping[Budget, int] | None = None
 ) -> TreeChange:
     """Return what `archive_budget` would change; arguments and refusals as it has them."""
-    parent = structure.parent_of(budget, "archived")
-    structure.check_archive(parent, budget)
+    parent = places.parent_of(budget, _("archived"))
+    places.check_archive(parent, budget)
     return TreeChange(budget, {parent.pk: _vector(parent, now, siblings, removing=budget)})
 
 
@@ -56,8 +57,8 @@ def foresee_reactivation(
     *, budget: Budget, share: int, now: datetime, siblings: Mapping[Budget, int] | None = None
 ) -> TreeChange:
     """Return what `reactivate_budget` would change; arguments and refusals as it has them."""
-    parent = structure.parent_of(budget, "re-activated")
-    structure.check_reactivation(parent, budget)
+    parent = places.parent_of(budget, _("re-activated"))
+    places.check_reactivation(parent, budget)
     return TreeChange(budget, {parent.pk: _vector(parent, now, siblings, adding={budget: share})})
 
 

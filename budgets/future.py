@@ -18,6 +18,7 @@ from budgets.models import Budget, ChangeSet
 from budgets.refusals import Refused
 from budgets.shares import Vector
 from budgets.vectors import check_sums
+from clusters.saying import say as _
 
 
 class Decided(NamedTuple):
@@ -89,8 +90,10 @@ def _as_proposed(decided: Decided, step: Step, now: datetime) -> ChangeSet:
     if reads.vector_of(approved) != step.vector or approved.effective_at != step.at:
         raise Refused(
             "status",
-            "Shares that were scheduled have come into force since it was proposed: decline it, "
-            "then propose it anew.",
+            _(
+                "Shares that were scheduled have come into force since it was proposed: "
+                "decline it, then propose it anew."
+            ),
         )
     return approved
 
@@ -113,5 +116,9 @@ def _fits(step: Step, now: datetime) -> Iterator[None]:
         if step.at == now:
             raise
         when = f"{step.at:%d %b %Y %H:%M}"
-        said = f"It does not fit what is scheduled for {when} UTC: {refused.sentence}"
+        said = _(
+            "It does not fit what is scheduled for %(when)s UTC: %(sentence)s",
+            when=when,
+            sentence=refused.sentence,
+        )
         raise Refused("until", said) from refused

@@ -6,11 +6,13 @@ from django.db.models import F, Q
 
 from budgets.account_models import OneTimePassword as OneTimePassword
 from budgets.account_models import SignInTry as SignInTry
+from budgets.account_models import SpokenLanguage as SpokenLanguage
 from budgets.checkpoint_models import BudgetPlan as BudgetPlan
 from budgets.checkpoint_models import Checkpoint as Checkpoint
 from budgets.checkpoint_models import CheckpointResult as CheckpointResult
 from budgets.checkpoint_models import Exemption as Exemption
 from clusters.models import Pool
+from clusters.saying import told
 
 WHOLE = 100_000  # 100 % in thousandths of a percent
 
@@ -311,7 +313,8 @@ class Notice(models.Model):
     )
     budget = models.ForeignKey(Budget, on_delete=models.PROTECT, related_name="+")
     kind = models.CharField(max_length=16, choices=Kind)
-    text = models.TextField()
+    text = models.TextField()  # in English
+    sentence = models.JSONField(default=dict)  # the same in no language; {} where it is older
     link = models.CharField(max_length=500, blank=True)  # a path of ours, such as /requests/3/
     key = models.CharField(max_length=120)
     created_at = models.DateTimeField()
@@ -338,6 +341,11 @@ class Notice(models.Model):
 
     def __str__(self) -> str:
         return f"{self.key} to {self.user_id}"
+
+    @property
+    def said(self) -> str:
+        """The text in the language that is active."""
+        return told(self.sentence) if self.sentence else self.text
 
 
 class Decision(models.Model):

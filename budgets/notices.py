@@ -16,10 +16,13 @@ from django.core.mail import EmailMessage, get_connection
 from django.core.mail.backends.base import BaseEmailBackend
 from django.db import transaction
 from django.db.models import F
+from django.utils import translation
 from kombu.exceptions import OperationalError
 
+from budgets import languages
 from budgets.models import Budget, Notice
 from budgets.refusals import check_instant
+from clusters.saying import Said, in_english, kept, state
 
 logger = logging.getLogger(__name__)
 # Minutes until an e-mail that failed is tried again; after the last one it is given up.
@@ -44,12 +47,15 @@ def tell(
     """
     check_instant(now, "now")
     by_mail = settings.EMAIL_BACKEND != settings.NO_EMAIL
+    english = in_english(text)
+    sentence = kept(text) if isinstance(text, Said) else {}
     notices = [
         Notice(
             user=user,
             budget=budget,
             kind=kind,
-            text=text,
+            text=english,
+            sentence=sentence,
             link=link or f"/budgets/{budget.path}",
             key=key,
             created_at=now,
@@ -119,11 +125,13 @@ def _send(pk: int, connection: BaseEmailBackend, now: datetime) -> bool:
 
 
 def _message(notice: Notice, connection: BaseEmailBackend) -> EmailMessage:
-    """The same message whenever it is sent: servers know it again by its id."""
+    """The same message whenever it is sent, in its reader's language: servers know it by its id."""
     host = urlsplit(settings.SITE_URL).hostname or "localhost"
+    with translation.override(languages.of(notice.user)):
+        kind, said = state(notice.get_kind_display()), notice.said
     return EmailMessage(
-        subject=f"[Allotment] {notice.budget.path}: {notice.get_kind_display().lower()}",
-        body=f"{notice.text}\n\n{settings.SITE_URL}{notice.link}\n",
+        subject=f"[Allotment] {notice.budget.path}: {kind}",
+        body=f"{said}\n\n{settings.SITE_URL}{notice.link}\n",
         to=[notice.user.email],
         connection=connection,
         headers={"Message-ID": f"<notice-{notice.pk}@{host}>"},

@@ -17,6 +17,7 @@ from budgets.models import Budget, ChangeSet, Period
 from budgets.refusals import Refused
 from budgets.shares import Vector
 from clusters.models import Pool
+from clusters.saying import say as _
 
 Status = ChangeSet.Status
 OPEN = (Status.DRAFT, Status.PROPOSED)
@@ -45,7 +46,11 @@ def plan_shares(
         period = _as_it_is(period)
         if period.status not in PLANNABLE or period.starts_at <= now:
             raise Refused(
-                "period", f"{period.name} has begun: change its shares from now on instead."
+                "period",
+                _(
+                    "%(period)s has begun: change its shares from now on instead.",
+                    period=period.name,
+                ),
             )
         drafts = [
             change_sets.draft_change_set(
@@ -61,7 +66,9 @@ def plan_shares(
             for one in changes
         ]
         if not drafts:
-            raise Refused("change_sets", "Give the new shares of at least one budget's children.")
+            raise Refused(
+                "change_sets", _("Give the new shares of at least one budget's children.")
+            )
         return [change_sets.propose(change_set=draft, now=now) for draft in drafts]
 
 
@@ -120,25 +127,38 @@ def _refuse_approved(period: Period, parent: Budget, now: datetime) -> None:
         return
     raise Refused(
         "starts_at",
-        f"Change set {then.pk}, the shares of {parent.path}, is approved for "
-        f"{start.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}, the start of {period.name}, and holds from "
-        "then on: keep the start, or first approve for that instant the shares of before.",
+        _(
+            "Change set %(then)s, the shares of %(parent)s, is approved for %(utc)s, the "
+            "start of %(period)s, and holds from then on: keep the start, or first approve "
+            "for that instant the shares of before.",
+            then=then.pk,
+            parent=parent.path,
+            utc=f"{start.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
+            period=period.name,
+        ),
     )
 
 
 def _concern(period: Period, parent: Budget, sets: list[ChangeSet]) -> str:
     undecided = [one for one in sets if one.status in OPEN]
     if undecided:
-        return (
-            f"Change set {undecided[-1].pk}, the planned shares of {parent.path}, is not decided."
+        return _(
+            "Change set %(undecided)s, the planned shares of %(parent)s, is not decided.",
+            undecided=undecided[-1].pk,
+            parent=parent.path,
         )
     approved = [one for one in sets if one.status == Status.APPROVED]
     if not approved:
-        return f"The planned shares of {parent.path} are on an outdated base: plan them again."
+        return _(
+            "The planned shares of %(parent)s are on an outdated base: plan them again.",
+            parent=parent.path,
+        )
     in_force = shares.in_force(parent, at=period.starts_at)
     if in_force is not None and in_force.pk != approved[-1].pk:
-        return (
-            f"Change set {in_force.pk} was approved after the planned shares of {parent.path} and "
-            "stands in for them: plan them again."
+        return _(
+            "Change set %(in_force)s was approved after the planned shares of %(parent)s "
+            "and stands in for them: plan them again.",
+            in_force=in_force.pk,
+            parent=parent.path,
         )
     return ""

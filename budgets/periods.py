@@ -6,12 +6,15 @@ from fractions import Fraction
 
 from django.db import transaction
 from django.db.models import F, Min, Q, QuerySet
+from django.utils.translation import gettext_noop
 
 from budgets import calendars, period_plans
 from budgets.models import WHOLE, Period, PlannedCapacity
 from budgets.refusals import AMOUNT_MAX, Refused, check_instant, credits
 from clusters.models import Node, Pool, PoolRate
 from clusters.reading import once
+from clusters.saying import number, state
+from clusters.saying import say as _
 
 Status = Period.Status
 NAME_MAX = 100
@@ -57,10 +60,17 @@ def plan_capacity(*, period: Period, capacity: Mapping[Pool, int] | None = None)
     In all it is worth no more than one entry may move, so that no grant is too large to write.
     """
     if period.status in (Status.ACTIVE, Status.CLOSED):
-        raise Refused("status", f"{period.name} is {period.status}: its capacity is settled.")
+        raise Refused(
+            "status",
+            _(
+                "%(period)s is %(status)s: its capacity is settled.",
+                period=period.name,
+                status=state(period.get_status_display()),
+            ),
+        )
     planned = inventory(period) if capacity is None else capacity
     if any(seconds < 0 for seconds in planned.values()):
-        raise Refused("capacity", "Planned GPU-seconds can't be negative.")
+        raise Refused("capacity", _("Planned GPU-seconds can't be negative."))
     rates = {pool: rate_at(pool, period.starts_at) for pool in planned}
     _refuse_too_much(planned, rates)
     with transaction.atomic():
@@ -79,8 +89,12 @@ def _refuse_too_much(planned: Mapping[Pool, int], rates: Mapping[Pool, int]) -> 
     if worth > AMOUNT_MAX:
         raise Refused(
             "capacity",
-            f"The planned capacity is worth {credits(worth)} credits, and a period may have at "
-            f"most {credits(AMOUNT_MAX)}: plan fewer GPU-seconds.",
+            _(
+                "The planned capacity is worth %(worth)s credits, and a period may have at "
+                "most %(most)s: plan fewer GPU-seconds.",
+                worth=credits(worth),
+                most=credits(AMOUNT_MAX),
+            ),
         )
 
 
@@ -123,7 +137,7 @@ def _decided(period: Period) -> QuerySet[Period]:
 def _overlaps(period: Period) -> list[str]:
     others = _decided(period).filter(starts_at__lt=period.ends_at, ends_at__gt=period.starts_at)
     return [
-        f"{period.name} overlaps {other.name}: change its dates."
+        _("%(period)s overlaps %(other)s: change its dates.", period=period.name, other=other.name)
         for other in others.order_by("starts_at")
     ]
 
@@ -134,8 +148,14 @@ def _gaps(period: Period) -> list[str]:
     pairs = [(before, period)] if before else []
     pairs += [(period, after)] if after else []
     return [
-        f"No period covers {_utc(one.ends_at)} to {_utc(two.starts_at)}, between {one.name} and "
-        f"{two.name}: what runs then can't be charged, nor anything granted."
+        _(
+            "No period covers %(ends_at)s to %(starts_at)s, between %(one)s and %(two)s: "
+            "what runs then can't be charged, nor anything granted.",
+            ends_at=_utc(one.ends_at),
+            starts_at=_utc(two.starts_at),
+            one=one.name,
+            two=two.name,
+        )
         for one, two in pairs
         if one.ends_at < two.starts_at
     ]
@@ -144,9 +164,22 @@ def _gaps(period: Period) -> list[str]:
 def _odd_borders(period: Period) -> list[str]:
     zone = calendars.zone(period.time_zone)
     return [
-        f"{period.name} {verb} at {at.astimezone(zone):%Y-%m-%d %H:%M:%S} in {period.time_zone}, "
-        "not at midnight."
-        for verb, at in (("starts", period.starts_at), ("ends", period.ends_at))
+        _(
+            words,
+            period=period.name,
+            at=f"{at.astimezone(zone):%Y-%m-%d %H:%M:%S}",
+            time_zone=period.time_zone,
+        )
+        for words, at in (
+            (
+                gettext_noop("%(period)s starts at %(at)s in %(time_zone)s, not at midnight."),
+                period.starts_at,
+            ),
+            (
+                gettext_noop("%(period)s ends at %(at)s in %(time_zone)s, not at midnight."),
+                period.ends_at,
+            ),
+        )
         if calendars.midnight(at.astimezone(zone).date(), zone) != at
     ]
 
@@ -155,8 +188,11 @@ def _empty(period: Period) -> list[str]:
     if period.capacities.filter(gpu_seconds__gt=0).exists():
         return []
     return [
-        f"{period.name} has no planned capacity, so nothing to grant: plan GPU-seconds of a pool "
-        "in its draft."
+        _(
+            "%(period)s has no planned capacity, so nothing to grant: plan GPU-seconds of "
+            "a pool in its draft.",
+            period=period.name,
+        )
     ]
 
 
@@ -216,7 +252,14 @@ def rate_at(pool: Pool, at: datetime) -> int:
     """Return the rate of a pool at an instant, per mille."""
     rate = PoolRate.objects.filter(pool=pool, effective_at__lte=at).order_by("effective_at").last()
     if rate is None:
-        raise Refused("rate", f"{pool.slug} has no rate at {at:%Y-%m-%d}: give it one first.")
+        raise Refused(
+            "rate",
+            _(
+                "%(pool)s has no rate at %(at)s: give it one first.",
+                pool=pool.slug,
+                at=f"{at:%Y-%m-%d}",
+            ),
+        )
     return rate.rate_per_mille
 
 
@@ -228,7 +271,15 @@ def _move(period: Period, *, to: str, allowed: tuple[Period.Status, ...]) -> Per
     changed = Period.objects.filter(pk=period.pk, status__in=allowed).update(status=to)
     period.refresh_from_db()
     if not changed:
-        raise Refused("status", f"{period.name} is {period.status}: it can't become {to}.")
+        raise Refused(
+            "status",
+            _(
+                "%(period)s is %(status)s: it can't become %(to)s.",
+                period=period.name,
+                status=state(period.get_status_display()),
+                to=to,
+            ),
+        )
     return period
 
 
@@ -240,12 +291,16 @@ def check(period: Period) -> None:
     taken = Period.objects.filter(name=name).exclude(pk=period.pk).exists()
     if not name or name != name.strip() or len(name) > NAME_MAX or not name.isprintable() or taken:
         raise Refused(
-            "name", f"Give a printable name of at most {NAME_MAX} characters that no other has."
+            "name",
+            _(
+                "Give a printable name of at most %(most)s characters that no other has.",
+                most=NAME_MAX,
+            ),
         )
     if period.ends_at <= period.starts_at:
-        raise Refused("ends_at", "The period must end after its start.")
+        raise Refused("ends_at", _("The period must end after its start."))
     if not 0 <= period.carry_over_cap <= WHOLE:
-        raise Refused("carry_over_cap", "Carry over 0 to 100,000 thousandths of a percent.")
+        raise Refused("carry_over_cap", _("Carry over 0 to 100,000 thousandths of a percent."))
     _check_most(period.carry_over_max_mgpus, period.carry_over_cap)
     calendars.zone(period.time_zone)
 
@@ -254,6 +309,11 @@ def _check_most(most: int | None, cap: int) -> None:
     if most is None:
         return
     if not 0 < most <= AMOUNT_MAX:
-        raise Refused("carry_over_max_mgpus", f"Carry over at most 1 to {AMOUNT_MAX:,} mGPU-s.")
+        raise Refused(
+            "carry_over_max_mgpus",
+            _("Carry over at most 1 to %(most)s mGPU-s.", most=number(AMOUNT_MAX)),
+        )
     if not cap:
-        raise Refused("carry_over_max_mgpus", "Give a percent too: of 0 % nothing is carried over.")
+        raise Refused(
+            "carry_over_max_mgpus", _("Give a percent too: of 0 % nothing is carried over.")
+        )

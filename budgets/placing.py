@@ -16,13 +16,14 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import F, QuerySet
 
-from budgets import change_sets, structure
+from budgets import change_sets, places, structure
 from budgets import shares as reads
 from budgets.change_sets import OPEN, check_base, write_set
 from budgets.foreseeing import TreeChange, foresee_archive, foresee_move, foresee_reactivation
 from budgets.future import Decided
 from budgets.models import Budget, ChangeSet, Share
 from budgets.refusals import Refused
+from clusters.saying import say as _
 
 
 class Does(StrEnum):
@@ -91,13 +92,13 @@ def propose(
     Raises Refused as doing it would, and StaleBase if another set of that parent was approved
     since version `base_version`.
     """
-    had = structure.parent_of(budget, does)
+    had = places.parent_of(budget, does)
     parent = to if does == Does.MOVE and to is not None else had
     with transaction.atomic():
         # All that doing it locks, and in its order: it may be approved in this very transaction.
         rows = structure.locked_place(budget, had, to)
         parent, budget, to = rows[parent.pk], rows[budget.pk], to and rows[to.pk]
-        structure.check_below(had, budget)
+        places.check_below(had, budget)
         base = reads.head(parent)
         check_base(parent, base, base_version)
         change = foresee(does=does, budget=budget, to=to, share=share, siblings=siblings, now=now)
@@ -180,7 +181,11 @@ def approve(
         return change_sets.approve(change_set=change_set, by=by, now=now)
     if parents is not None and found.parents != list(parents):
         raise Refused(
-            "budget", f"{found.budget.name} has just been moved: look at the proposal again."
+            "budget",
+            _(
+                "%(budget)s has just been moved: look at the proposal again.",
+                budget=found.budget.name,
+            ),
         )
     given: dict[str, Any] = {
         "budget": found.budget,

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.utils.translation import gettext_noop
 
 from budgets import access, checkpoints, periods
 from budgets.core import plans as core
@@ -16,9 +17,11 @@ from budgets.core.plans import WHOLE, Curve, Span
 from budgets.models import Budget, BudgetPlan, Notice, Period
 from budgets.notices import tell
 from budgets.refusals import Refused, check_instant, percent
+from clusters.saying import say as _
+from clusters.saying import state
 
 NOTE_MAX = 300
-NEAR = "lies in a quarter that has begun, or before a checkpoint that is announced"
+NEAR = gettext_noop("lies in a quarter that has begun, or before a checkpoint that is announced")
 
 
 @dataclass(frozen=True)
@@ -109,21 +112,32 @@ def write_plan(
     """
     check_instant(now, "now")
     if by not in BudgetPlan.By.values:
-        raise Refused("by", f"{by!r} is no part of a period: plan by month or by quarter.")
+        raise Refused(
+            "by", _("%(by)s is no part of a period: plan by month or by quarter.", by=repr(by))
+        )
     if len(note := note.strip()) > NOTE_MAX:
-        raise Refused("note", f"The note is longer than {NOTE_MAX} characters: shorten it.")
+        raise Refused(
+            "note", _("The note is longer than %(most)s characters: shorten it.", most=NOTE_MAX)
+        )
     with transaction.atomic():
         # One version after the other, and none by borders that a draft just left.
         period = Period.objects.select_for_update(no_key=True).get(pk=period.pk)
         if period.status == Period.Status.CLOSED or period.ends_at <= now:
-            raise Refused("period", f"{period.name} is over: plan for one that isn't.")
+            raise Refused(
+                "period", _("%(period)s is over: plan for one that isn't.", period=period.name)
+            )
         last = BudgetPlan.objects.filter(budget=budget, period=period).order_by("version").last()
         version = last.version if last else 0
         if base_version != version:
             raise Refused(
                 "base_version",
-                f"The plan of {budget.path} is at version {version} now, yours is based on "
-                f"{base_version}: look at the present one and plan again.",
+                _(
+                    "The plan of %(budget)s is at version %(version)s now, yours is based on "
+                    "%(base_version)s: look at the present one and plan again.",
+                    budget=budget.path,
+                    version=version,
+                    base_version=base_version,
+                ),
             )
         return BudgetPlan.objects.create(
             budget=budget,
@@ -154,9 +168,13 @@ def end_unfit(*, before: Period, period: Period, author: User, now: datetime) ->
 
 
 def _end(plan: BudgetPlan, budget: Budget, period: Period, author: User, now: datetime) -> None:
-    text = (
-        f"The dates of {period.name} have changed, so it has other {plan.by}s than version "
-        f"{plan.version} of the plan of {budget.path}"
+    text = _(
+        "The dates of %(period)s have changed, so it has other %(parts)s than version %(version)s "
+        "of the plan of %(budget)s: it counts no more, and time is its plan. Plan again.",
+        period=period.name,
+        parts=_parts(plan.by),
+        version=plan.version,
+        budget=budget.path,
     )
     ended = BudgetPlan.objects.create(
         budget=budget,
@@ -172,11 +190,15 @@ def _end(plan: BudgetPlan, budget: Budget, period: Period, author: User, now: da
         users=access.leads(budget).exclude(pk=author.pk),
         budget=budget,
         kind=Notice.Kind.ENDED,
-        text=f"{text}: it counts no more, and time is its plan. Plan again.",
+        text=text,
         key=f"plan:{ended.pk}:ended",
         link=f"/budgets/{budget.path}/plan?period={period.pk}",
         now=now,
     )
+
+
+def _parts(by: str) -> str:
+    return _("months") if by == BudgetPlan.By.MONTH else _("quarters")
 
 
 def _starts_in(period: Period, by: str) -> list[tuple[int, int]]:
@@ -192,19 +214,35 @@ def _checked(
     """Refuse parts that make no plan or change what stays; return until when it does, if at all."""
     over = spans(period, by)
     if len(parts) != len(over):
-        raise Refused("parts", f"{period.name} has {len(over)} {by}s: give a percent for each.")
+        raise Refused(
+            "parts",
+            _(
+                "%(period)s has %(count)s %(parts)s: give a percent for each.",
+                period=period.name,
+                count=len(over),
+                parts=_parts(by),
+            ),
+        )
     if any(part < 0 for part in parts):
-        raise Refused("parts", "A part can't be below 0 %.")
+        raise Refused("parts", _("A part can't be below 0 %."))
     if sum(parts) != WHOLE:
-        raise Refused("parts", f"The parts total {percent(sum(parts))}: make it 100.000 %.")
+        raise Refused(
+            "parts", _("The parts total %(parts)s: make it 100.000 %%.", parts=percent(sum(parts)))
+        )
     fixed = kept(budget=budget, period=period, by=by, at=now)
     for span, part, was in zip(over, parts, fixed, strict=True):
         if was is not None and part != was:
-            why = "has begun" if span.start <= _seconds(now) else NEAR
+            why = _("has begun") if span.start <= _seconds(now) else _(NEAR)
             raise Refused(
                 "parts",
-                f"The {by} from {_day(period, span)} {why}, so its part stays "
-                f"{percent(was)}: change those that lie ahead.",
+                _(
+                    "The %(part)s from %(day)s %(why)s, so its part stays %(was)s: change those "
+                    "that lie ahead.",
+                    part=state(BudgetPlan.By(by).label),
+                    day=_day(period, span),
+                    why=why,
+                    was=percent(was),
+                ),
             )
     ends = [span.end for span, was in zip(over, fixed, strict=True) if was is not None]
     return datetime.fromtimestamp(ends[-1], UTC) if ends else None

@@ -13,6 +13,7 @@ from budgets.future import Step
 from budgets.models import Budget, ChangeSet
 from budgets.refusals import Refused, StaleBase, percent
 from budgets.shares import Row, Vector
+from clusters.saying import say as _
 
 
 class Raise(NamedTuple):
@@ -77,8 +78,12 @@ def _raised(
         if at_once and min(row.values()) < by:
             raise Refused(
                 "source",
-                f"{sibling.path} has {percent(min(row.values()))}, not {percent(by)}: take less, "
-                "or take it from elsewhere.",
+                _(
+                    "%(sibling)s has %(has)s, not %(by)s: take less, or take it from elsewhere.",
+                    sibling=sibling.path,
+                    has=percent(min(row.values())),
+                    by=percent(by),
+                ),
             )
         changed[sibling.pk] = _lowered(row, by)
     return changed
@@ -90,5 +95,7 @@ def _lowered(row: Row, by: int) -> Row:
 
 def _parent(budget: Budget) -> Budget:
     if budget.parent is None:
-        raise Refused("budget", f"{budget.path} is the root of the tree: it has the whole.")
+        raise Refused(
+            "budget", _("%(budget)s is the root of the tree: it has the whole.", budget=budget.path)
+        )
     return budget.parent

@@ -12,6 +12,8 @@ from budgets import period_plans, periods, plans
 from budgets.models import Period
 from budgets.refusals import Refused, check_instant
 from clusters.models import Pool
+from clusters.saying import say as _
+from clusters.saying import state
 
 
 def redraft_period(
@@ -32,7 +34,14 @@ def redraft_period(
     with transaction.atomic():
         draft = Period.objects.select_for_update(no_key=True).get(pk=period.pk)
         if draft.status != Period.Status.DRAFT:
-            raise Refused("status", f"{draft.name} is {draft.status}: only a draft is changed.")
+            raise Refused(
+                "status",
+                _(
+                    "%(draft)s is %(status)s: only a draft is changed.",
+                    draft=draft.name,
+                    status=state(draft.get_status_display()),
+                ),
+            )
         before = copy(draft)
         for field, value in changed.items():
             setattr(draft, field, value.strip() if field == "name" else value)
@@ -54,5 +63,8 @@ def _refuse_checkpoints(period: Period) -> None:
     if period.checkpoints.exists():
         raise Refused(
             "starts_at",
-            f"{period.name} has checkpoints for its dates and its zone: remove those first.",
+            _(
+                "%(period)s has checkpoints for its dates and its zone: remove those first.",
+                period=period.name,
+            ),
         )

@@ -2,6 +2,8 @@
 
 from budgets.models import Budget, ChangeSet
 from clusters.refusals import Refused, check_instant
+from clusters.saying import Figure, hundredths, percent
+from clusters.saying import say as _
 
 __all__ = [
     "AMOUNT_MAX",
@@ -33,20 +35,18 @@ class StaleBase(Exception):
         self.theirs = theirs.version if theirs else 0
         self.mine = mine
         super().__init__(
-            f"The shares of {parent.path} are at version {self.theirs} now, but yours start from "
-            f"version {mine}: look at what was changed and base yours on version {self.theirs}."
+            _(
+                "The shares of %(parent)s are at version %(theirs)s now, but yours start from "
+                "version %(mine)s: look at what was changed and base yours on version %(theirs)s.",
+                parent=parent.path,
+                theirs=self.theirs,
+                mine=mine,
+            )
         )
 
 
-def percent(thousandths: int) -> str:
-    """Return thousandths of a percent as people read them: 33333 → '33.333 %'."""
-    sign = "-" if thousandths < 0 else ""
-    whole, rest = divmod(abs(thousandths), 1000)
-    return f"{sign}{whole}.{rest:03d} %"
-
-
-def credits(amount_mgpus: int) -> str:
+def credits(amount_mgpus: int) -> Figure:
     """Return an amount as people read it, in credits with two decimals: '1,234.50'."""
-    sign = "-" if amount_mgpus < 0 else ""
-    hundredths = (abs(amount_mgpus) * 100 + CREDIT // 2) // CREDIT
-    return f"{sign}{hundredths // 100:,}.{hundredths % 100:02d}"
+    hundredth = CREDIT // 100
+    rounded = (abs(amount_mgpus) + hundredth // 2) // hundredth
+    return hundredths(-rounded if amount_mgpus < 0 else rounded)

@@ -9,6 +9,8 @@ from django.db.models import Q
 from budgets import notices, structure
 from budgets.models import Budget, Notice, Role
 from budgets.notices import name_of
+from clusters.saying import joined
+from clusters.saying import say as _
 
 
 def rename_budget(
@@ -33,7 +35,14 @@ def _tell(made: Budget, *, was: str, path: str, author: User, now: datetime) -> 
     """Tell each once, of the highest budget there that they have a role in: they see its page."""
     kept = made.former_names.order_by("until", "pk").last()
     assert kept is not None, "a rename keeps what it ended"
-    said = f"{name_of(author)} renamed {was} ({path}) to {made.name} ({made.path})"
+    said = _(
+        "%(author)s renamed %(was)s (%(path)s) to %(name)s (%(now)s)",
+        author=name_of(author),
+        was=was,
+        path=path,
+        name=made.name,
+        now=made.path,
+    )
     inside = Q(budget=made) | Q(budget__path__startswith=f"{made.path}/")
     roles = Role.objects.filter(inside).exclude(user=author).select_related("user", "budget")
     by_budget: dict[Budget, list[User]] = {}
@@ -48,7 +57,7 @@ def _tell(made: Budget, *, was: str, path: str, author: User, now: datetime) -> 
             users=people,
             budget=own,
             kind=Notice.Kind.RENAMED,
-            text=f"{said}." if own == made else f"{said}: {_address(own, old)}",
+            text=joined((said, ".") if own == made else (said, ": ", _address(own, old))),
             key=f"rename:{kept.pk}",
             now=now,
         )
@@ -56,5 +65,10 @@ def _tell(made: Budget, *, was: str, path: str, author: User, now: datetime) -> 
 
 def _address(own: Budget, old: str) -> str:
     if old == own.path:
-        return f"{own.name} below it is still at {old}."
-    return f"{own.name} below it was at {old}, and is at {own.path} now."
+        return _("%(own)s below it is still at %(old)s.", own=own.name, old=old)
+    return _(
+        "%(own)s below it was at %(old)s, and is at %(now)s now.",
+        own=own.name,
+        old=old,
+        now=own.path,
+    )

@@ -15,6 +15,8 @@ from budgets.models import WHOLE, Budget, Notice, Request
 from budgets.notices import name_of
 from budgets.one_by_one import Tries
 from budgets.refusals import AMOUNT_MAX, Refused, check_instant, credits, percent
+from clusters.saying import day, instant, state
+from clusters.saying import say as _
 
 Status, Unit = Request.Status, Request.Unit
 REASON_MAX = 2000
@@ -27,8 +29,14 @@ class AskedAlready(Refused):
         self.open = found
         super().__init__(
             "asked",
-            f"Request {found.pk} of {name_of(found.asked_by)} asks for {quantity(found)} for "
-            f"{found.budget.path} already: wait for its answer, or withdraw it and ask again.",
+            _(
+                "Request %(request)s of %(asked_by)s asks for %(quantity)s for %(budget)s "
+                "already: wait for its answer, or withdraw it and ask again.",
+                request=found.pk,
+                asked_by=name_of(found.asked_by),
+                quantity=quantity(found),
+                budget=found.budget.path,
+            ),
         )
 
 
@@ -58,7 +66,7 @@ def ask(
     """
     check_instant(now, "now")
     _check_date(until, now)
-    reason = checked_reason(reason, "why more is needed")
+    reason = checked_reason(reason, _("why more is needed"))
     _check_amount(budget, unit, asked, now)
     with transaction.atomic():
         try:
@@ -84,8 +92,12 @@ def withdraw(*, request: Request, by: User, now: datetime) -> Request:
     with transaction.atomic():
         found = lock_open(request)
         _close(found, Status.WITHDRAWN, by=by, now=now)
-        what = f"{quantity(found)} for {found.budget.path}"
-        text = f"{name_of(by)} withdrew the request for {what}."
+        text = _(
+            "%(by)s withdrew the request for %(quantity)s for %(budget)s.",
+            by=name_of(by),
+            quantity=quantity(found),
+            budget=found.budget.path,
+        )
         _tell(found, [*_deciders(found.budget), found.asked_by], Notice.Kind.WITHDRAWN, text, now)
     return found
 
@@ -116,8 +128,13 @@ def _expire(pk: int, now: datetime) -> Request | None:
         return None
     _close(found, Status.EXPIRED, by=None, now=now)
     passed = found.until is not None and found.until <= now
-    why = "its date has passed" if passed else "the budget is archived"
-    text = f"The request for {quantity(found)} for {found.budget.path} expired: {why}."
+    why = _("its date has passed") if passed else _("the budget is archived")
+    text = _(
+        "The request for %(quantity)s for %(budget)s expired: %(why)s.",
+        quantity=quantity(found),
+        budget=found.budget.path,
+        why=why,
+    )
     _tell(found, [found.asked_by], Notice.Kind.EXPIRED, text, now)
     return found
 
@@ -137,17 +154,19 @@ def quantity(request: Request, amount: int | None = None) -> str:
     """Return what is asked for (or another amount of the same) in words: '5.000 % of orlo'."""
     amount = request.asked if amount is None else amount
     if request.unit == Unit.CREDITS:
-        return f"{credits(amount)} credits"
+        return _("%(amount)s credits", amount=credits(amount))
     parent = request.budget.path.rpartition("/")[0]
-    return f"{percent(amount)} of {parent}"
+    return _("%(share)s of %(parent)s", share=percent(amount), parent=parent)
 
 
 def checked_reason(reason: str, what: str) -> str:
     """Return a reason without blanks around it; refuse none, and one that is too long."""
     if not reason.strip():
-        raise Refused("reason", f"Say {what}.")
+        raise Refused("reason", _("Say %(what)s.", what=what))
     if len(reason) > REASON_MAX or "\0" in reason:
-        raise Refused("reason", f"Give a reason of at most {REASON_MAX} plain characters.")
+        raise Refused(
+            "reason", _("Give a reason of at most %(most)s plain characters.", most=REASON_MAX)
+        )
     return reason.strip()
 
 
@@ -161,27 +180,44 @@ def _check_date(until: datetime | None, now: datetime) -> None:
         return
     check_instant(until, "until")
     if until <= now:
-        raise Refused("until", "That date has passed: give a later one, or none for good.")
+        raise Refused("until", _("That date has passed: give a later one, or none for good."))
 
 
 def _check_amount(budget: Budget, unit: str, asked: int, now: datetime) -> None:
     if unit not in Unit.values:
-        raise Refused("unit", f"{unit!r} is no unit: ask for {' or '.join(Unit.values)}.")
+        raise Refused(
+            "unit",
+            _(
+                "%(unit)s is no unit: ask for %(units)s.",
+                unit=repr(unit),
+                units=" or ".join(Unit.values),
+            ),
+        )
     if budget.parent is None:
-        raise Refused("budget", f"{budget.path} is the root of the tree: nobody has more to give.")
+        raise Refused(
+            "budget",
+            _("%(budget)s is the root of the tree: nobody has more to give.", budget=budget.path),
+        )
     share = shares.share_of(budget, now)
     if share is None:
-        raise Refused("budget", f"{budget.path} is archived: re-activate it first.")
+        raise Refused(
+            "budget", _("%(budget)s is archived: re-activate it first.", budget=budget.path)
+        )
     if asked <= 0:
-        raise Refused("asked", "Ask for more than nothing.")
+        raise Refused("asked", _("Ask for more than nothing."))
     if unit == Unit.PERCENT and share + asked > WHOLE:
         raise Refused(
             "asked",
-            f"{budget.path} has {percent(share)} of {budget.parent.path}: ask for at most "
-            f"{percent(WHOLE - share)} more.",
+            _(
+                "%(budget)s has %(share)s of %(parent)s: ask for at most %(most)s more.",
+                budget=budget.path,
+                share=percent(share),
+                parent=budget.parent.path,
+                most=percent(WHOLE - share),
+            ),
         )
     if unit == Unit.CREDITS and asked > AMOUNT_MAX:
-        raise Refused("asked", f"Ask for at most {credits(AMOUNT_MAX)} credits.")
+        raise Refused("asked", _("Ask for at most %(most)s credits.", most=credits(AMOUNT_MAX)))
 
 
 def _open(budget: Budget, unit: str) -> Request:
@@ -195,12 +231,17 @@ def _close(found: Request, status: str, *, by: User | None, now: datetime) -> No
 
 
 def _not_open(found: Request) -> str:
-    word = found.get_status_display().lower()
+    word = state(found.get_status_display())
     if found.decided_by is None or found.decided_at is None:
-        return f"Request {found.pk} is {word}: ask again."
-    return (
-        f"{name_of(found.decided_by)} decided first: request {found.pk} was {word} on "
-        f"{found.decided_at:%d %b %Y at %H:%M} UTC."
+        return _("Request %(request)s is %(word)s: ask again.", request=found.pk, word=word)
+    return _(
+        "%(decided_by)s decided first: request %(request)s was %(word)s on %(day)s at "
+        "%(time)s UTC.",
+        decided_by=name_of(found.decided_by),
+        request=found.pk,
+        word=word,
+        day=day(found.decided_at),
+        time=f"{found.decided_at:%H:%M}",
     )
 
 
@@ -212,10 +253,14 @@ def _deciders(budget: Budget) -> list[User]:
 
 
 def _tell_deciders(made: Request, now: datetime) -> None:
-    until = f" until {made.until:%d %b %Y %H:%M} UTC" if made.until else ""
-    text = (
-        f"{name_of(made.asked_by)} asks for {quantity(made)} for {made.budget.path}{until}: "
-        f"{made.reason}"
+    until = _(" until %(until)s", until=instant(made.until)) if made.until else ""
+    text = _(
+        "%(asked_by)s asks for %(quantity)s for %(budget)s%(until)s: %(reason)s",
+        asked_by=name_of(made.asked_by),
+        quantity=quantity(made),
+        budget=made.budget.path,
+        until=until,
+        reason=made.reason,
     )
     _tell(made, _deciders(made.budget), Notice.Kind.ASKED, text, now)
 

@@ -8,6 +8,7 @@ from budgets.change_sets import (
     set_shares,
 )
 from budgets.foreseeing import TreeChange, foresee_archive, foresee_move, foresee_reactivation
+from budgets.places import RESERVED
 from budgets.placing import Does, Placing, approve, leaving, parents_of
 from budgets.placing import foresee as foresee_place
 from budgets.placing import of as placing_of
@@ -16,7 +17,6 @@ from budgets.refusals import Refused, StaleBase, percent
 from budgets.renaming import rename_budget
 from budgets.roles import give_role, take_role
 from budgets.structure import (
-    RESERVED,
     archive_budget,
     create_budget,
     create_organisation,

@@ -6,43 +6,52 @@ once. What shares the other children then have is `siblings`: left out, they sta
 With `decided` it was proposed before (`budgets.placing`), and the proposal is that vector.
 """
 
-import re
 from collections.abc import Mapping
 from datetime import datetime
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import QuerySet
 
 from budgets import future
 from budgets.change_sets import locked, locked_all
 from budgets.future import Decided, Step
 from budgets.models import Budget, ChangeSet
+from budgets.places import (
+    check_archive,
+    check_below,
+    check_free,
+    check_move,
+    check_place,
+    check_reactivation,
+    check_slug,
+    check_undivided,
+    checked_name,
+    parent_of,
+    rewritten,
+    subtree,
+)
 from budgets.refusals import Refused, check_instant
 from budgets.shares import Vector
 from budgets.vectors import vector_from
-
-SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-SLUG_MAX, NAME_MAX, PATH_MAX = 50, 100, 400
-# Words that addresses of pages and of the API put behind a budget's path.
-RESERVED = frozenset(
-    (
-        *("archive", "asked", "burn", "change-sets", "diff", "edit", "exemptions", "export"),
-        *("jobs", "move", "new", "periods", "plan", "reactivate", "rename", "report", "requests"),
-        *("roles", "by-hand", "shares", "transfers"),
-    )
-)
+from clusters.saying import say as _
 
 
 def create_organisation(*, slug: str, name: str, now: datetime, description: str = "") -> Budget:
     """Create the root of the tree; it has the whole capacity, so there is one."""
     check_instant(now, "now")
-    _check_slug(slug)
+    check_slug(slug)
     root = Budget.objects.filter(parent=None).first()
     if root is not None:
-        raise Refused("parent", f"There is an organisation already: put {slug} below {root.path}.")
+        raise Refused(
+            "parent",
+            _(
+                "There is an organisation already: put %(slug)s below %(root)s.",
+                slug=slug,
+                root=root.path,
+            ),
+        )
     return Budget.objects.create(
-        slug=slug, name=_checked_name(name), path=slug, description=description
+        slug=slug, name=checked_name(name), path=slug, description=description
     )
 
 
@@ -65,12 +74,12 @@ def create_budget(
     """
     with transaction.atomic():
         parent = locked(parent)
-        _check_place(parent, slug)
-        _check_undivided(parent)
+        check_place(parent, slug)
+        check_undivided(parent)
         budget = Budget.objects.create(
             parent=parent,
             slug=slug,
-            name=_checked_name(name),
+            name=checked_name(name),
             path=f"{parent.path}/{slug}",
             description=description,
         )
@@ -91,7 +100,7 @@ def archive_budget(
 
     Refused while anything in it waits or runs.
     """
-    parent = parent_of(budget, "archived")
+    parent = parent_of(budget, _("archived"))
     with transaction.atomic():
         rows = locked_place(budget, parent)
         parent, budget = rows[parent.pk], rows[budget.pk]
@@ -113,7 +122,7 @@ def reactivate_budget(
     decided: Decided | None = None,
 ) -> Budget:
     """Put an archived budget back below its parent with a share; what was below it comes back."""
-    parent = parent_of(budget, "re-activated")
+    parent = parent_of(budget, _("re-activated"))
     with transaction.atomic():
         rows = locked_place(budget, parent)
         parent, budget = rows[parent.pk], rows[budget.pk]
@@ -140,7 +149,7 @@ def move_budget(
     Two change sets, one of either parent, effective at `now`. `siblings` are the shares of the
     new parent's other children; those of the old parent's stay as they are.
     """
-    source = parent_of(budget, "moved")
+    source = parent_of(budget, _("moved"))
     with transaction.atomic():
         rows = locked_place(budget, source, to)
         source, to, budget = rows[source.pk], rows[to.pk], rows[budget.pk]
@@ -176,13 +185,16 @@ def rename_budget(
             check_below(parent, budget)
         if (budget.slug, budget.name) != (known.slug, known.name):
             called = f"{budget.name} ({budget.path})"
-            raise Refused("budget", f"It has just been renamed to {called}: look at it there.")
+            raise Refused(
+                "budget",
+                _("It has just been renamed to %(called)s: look at it there.", called=called),
+            )
         slug = budget.slug if slug is None else slug
-        name = budget.name if name is None else _checked_name(name)
+        name = budget.name if name is None else checked_name(name)
         old, new = budget.path, f"{budget.path.removesuffix(budget.slug)}{slug}"
         if slug != budget.slug:
-            _check_slug(slug)
-            _check_free(new)
+            check_slug(slug)
+            check_free(new)
         if (slug, name) != (budget.slug, budget.name):
             _keep_name(budget, author, now)
         budget.slug, budget.name = slug, name
@@ -251,109 +263,15 @@ def _next(
         if child in vector:
             vector[child].update(row)
         elif at_once:
-            raise Refused("siblings", f"Budget {child} is not an active child of {parent.path}.")
+            raise Refused(
+                "siblings",
+                _(
+                    "Budget %(child)s is not an active child of %(parent)s.",
+                    child=child,
+                    parent=parent.path,
+                ),
+            )
     return vector | vector_from(adding, {})
-
-
-def check_archive(parent: Budget, budget: Budget) -> None:
-    """Refuse to archive what is archived, or has work of any kind."""
-    check_below(parent, budget)
-    if budget.archived_at is not None:
-        raise Refused("budget", f"{budget.path} is archived already.")
-    live = _subtree(budget).filter(jobs__isnull=False, jobs__ended_at__isnull=True)
-    if count := live.count():
-        raise Refused(
-            "budget",
-            f"{count} jobs of {budget.path} wait or run: cancel them or let them end first.",
-        )
-
-
-def check_reactivation(parent: Budget, budget: Budget) -> None:
-    """Refuse to re-activate what is active, or below what is archived or has jobs."""
-    check_below(parent, budget)
-    if budget.archived_at is None:
-        raise Refused("budget", f"{budget.path} is not archived.")
-    _check_active(parent)
-    _check_undivided(parent)
-
-
-def check_move(source: Budget, to: Budget, budget: Budget) -> None:
-    """Refuse a move of what is archived, or to where it can't be."""
-    check_below(source, budget)
-    if budget.archived_at is not None:
-        raise Refused("budget", f"{budget.path} is archived: re-activate it first.")
-    if to == source or to in _subtree(budget):
-        raise Refused("to", f"{budget.path} can't move below {to.path}.")
-    _check_place(to, budget.slug)
-    if to.jobs.exists():
-        raise Refused("to", f"{to.path} has jobs, which belong to leaves: choose another.")
-    _rewritten(budget.path, f"{to.path}/{budget.slug}")
-
-
-def _check_place(parent: Budget, slug: str) -> None:
-    _check_active(parent)
-    _check_slug(slug)
-    _check_free(f"{parent.path}/{slug}")
-
-
-def _check_active(parent: Budget) -> None:
-    names = parent.path.split("/")
-    above = ["/".join(names[: n + 1]) for n in range(len(names))]
-    gone = Budget.objects.filter(path__in=above, archived_at__isnull=False).first()
-    if gone is not None:
-        raise Refused("parent", f"{gone.path} is archived: re-activate it first.")
-
-
-def _check_undivided(parent: Budget) -> None:
-    if parent.jobs.exists():
-        raise Refused(
-            "parent", f"{parent.path} has jobs, which belong to leaves: it can't be divided."
-        )
-
-
-def _check_slug(slug: str) -> None:
-    if not SLUG.fullmatch(slug) or len(slug) > SLUG_MAX:
-        raise Refused(
-            "slug",
-            f"The slug must be 1 to {SLUG_MAX} of a-z, 0-9 and single hyphens inside, "
-            "such as petrel-2.",
-        )
-    if slug in RESERVED:
-        raise Refused("slug", f"{slug} is a word of our addresses: choose another slug.")
-
-
-def _check_free(path: str) -> None:
-    if len(path) > PATH_MAX:
-        raise Refused("slug", f"The path would be over {PATH_MAX} characters: use shorter slugs.")
-    other = Budget.objects.filter(path=path).first()
-    if other is not None:
-        hint = ", archived: re-activate it, or" if other.archived_at else ":"
-        raise Refused("slug", f"There is a budget {path} already{hint} choose another slug.")
-
-
-def _checked_name(name: str) -> str:
-    name = name.strip()
-    if not name or len(name) > NAME_MAX or not name.isprintable():
-        raise Refused("name", f"Give a name of 1 to {NAME_MAX} printable characters.")
-    return name
-
-
-def parent_of(budget: Budget, verb: str) -> Budget:
-    if budget.parent is None:
-        raise Refused("budget", f"{budget.path} is the root of the tree: it can't be {verb}.")
-    return budget.parent
-
-
-def check_below(parent: Budget, budget: Budget) -> None:
-    """Whoever comes second may know it where it stood before."""
-    if budget.parent_id != parent.pk:
-        raise Refused("budget", f"It has just been moved to {budget.path}: look at it there.")
-
-
-def _subtree(budget: Budget) -> QuerySet[Budget]:
-    return Budget.objects.filter(path=budget.path) | Budget.objects.filter(
-        path__startswith=f"{budget.path}/"
-    )
 
 
 def locked_place(budget: Budget, parent: Budget, to: Budget | None = None) -> dict[int, Budget]:
@@ -371,11 +289,11 @@ def _locked_subtree(budget: Budget, *others: Budget) -> dict[int, Budget]:
     """
     roots = set(Budget.objects.filter(parent=None).values_list("pk", flat=True))
     rows: dict[int, Budget] = {}
-    below = _subtree(Budget.objects.get(pk=budget.pk))
+    below = subtree(Budget.objects.get(pk=budget.pk))
     wanted = {*below.values_list("pk", flat=True), *(one.pk for one in others)} - roots
     while missing := wanted - rows.keys():  # again: others may have moved there meanwhile
         rows |= locked_all(missing)
-        below = _subtree(Budget.objects.get(pk=budget.pk))
+        below = subtree(Budget.objects.get(pk=budget.pk))
         wanted |= {*below.values_list("pk", flat=True)} - roots
     return rows | locked_all(roots)
 
@@ -383,14 +301,4 @@ def _locked_subtree(budget: Budget, *others: Budget) -> dict[int, Budget]:
 def _rewrite_paths(old: str, new: str) -> None:
     """Keep the paths of a whole subtree true, in one statement."""
     if old != new:
-        Budget.objects.bulk_update(_rewritten(old, new), ["path"])
-
-
-def _rewritten(old: str, new: str) -> list[Budget]:
-    """Return a whole subtree with its new paths, unwritten; refuses one that is too long."""
-    rows = list(Budget.objects.filter(path=old) | Budget.objects.filter(path__startswith=f"{old}/"))
-    for row in rows:
-        row.path = new + row.path.removeprefix(old)
-        if len(row.path) > PATH_MAX:
-            raise Refused("slug", f"{row.path} would be over {PATH_MAX} characters.")
-    return rows
+        Budget.objects.bulk_update(rewritten(old, new), ["path"])

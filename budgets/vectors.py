@@ -2,10 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 
+from django.utils.translation import gettext_noop
+
 from budgets.models import WHOLE, Budget
 from budgets.refusals import Refused, percent
 from budgets.shares import Vector
 from clusters.models import Pool
+from clusters.saying import say as _
 
 
 def vector_from(
@@ -16,7 +19,12 @@ def vector_from(
     for (child, pool), value in overrides.items():
         if child.pk not in vector:
             raise Refused(
-                "overrides", f"{child.path} has a share in {pool.slug} but none to override."
+                "overrides",
+                _(
+                    "%(child)s has a share in %(pool)s but none to override.",
+                    child=child.path,
+                    pool=pool.slug,
+                ),
             )
         vector[child.pk][pool.pk] = _thousandths(child, value)
     return vector
@@ -30,7 +38,12 @@ def children_by_slug(parent: Budget, slugs: Iterable[str]) -> dict[str, Budget]:
             active = sorted(s for s, child in children.items() if child.archived_at is None)
             raise Refused(
                 "shares",
-                f"{parent.path} has no child {slug!r}: name {', '.join(active) or 'none'}.",
+                _(
+                    "%(parent)s has no child %(slug)s: name %(names)s.",
+                    parent=parent.path,
+                    slug=repr(slug),
+                    names=", ".join(active) or _("none"),
+                ),
             )
     return children
 
@@ -38,13 +51,18 @@ def children_by_slug(parent: Budget, slugs: Iterable[str]) -> dict[str, Budget]:
 def check_names(parent: Budget, vector: Vector, *, expected: set[int]) -> None:
     """Refuse a vector that isn't exactly the parent's active children."""
     missing, unknown = expected - set(vector), set(vector) - expected
-    for ids, text in (
-        (missing, "is missing: a change set names every active child of"),
-        (unknown, "is not an active child of"),
+    for ids, words in (
+        (
+            missing,
+            gettext_noop(
+                "%(names)s is missing: a change set names every active child of %(parent)s."
+            ),
+        ),
+        (unknown, gettext_noop("%(names)s is not an active child of %(parent)s.")),
     ):
         if ids:
             names = ", ".join(Budget.objects.filter(pk__in=ids).values_list("path", flat=True))
-            raise Refused("shares", f"{names} {text} {parent.path}.")
+            raise Refused("shares", _(words, names=names, parent=parent.path))
 
 
 def check_sums(parent: Budget, vector: Vector, *, before: Vector) -> None:
@@ -67,20 +85,34 @@ def _over_whole(
 ) -> str:
     paths = dict(Budget.objects.filter(pk__in=now).values_list("pk", "path"))
     binding = min(now, key=lambda c: (was.get(c, 0) - now[c], -now[c], paths.get(c, "")))
-    where = f" in {Pool.objects.get(pk=pool_id).slug}" if pool_id else ""
-    change = f", was {percent(was[binding])}" if binding in was else ""
-    return (
-        f"The shares of {parent.path} total {percent(WHOLE + excess)}{where}, "
-        f"{percent(excess)} too much. {paths[binding]} ({percent(now[binding])}{change}) binds: "
-        f"lower it, or others, by {percent(excess)}."
+    where = _(" in %(pool)s", pool=Pool.objects.get(pk=pool_id).slug) if pool_id else ""
+    change = _(", was %(share)s", share=percent(was[binding])) if binding in was else ""
+    return _(
+        "The shares of %(parent)s total %(whole)s%(where)s, %(excess)s too much. "
+        "%(binding)s (%(now)s%(change)s) binds: lower it, or others, by %(excess)s.",
+        parent=parent.path,
+        whole=percent(WHOLE + excess),
+        where=where,
+        excess=percent(excess),
+        binding=paths[binding],
+        now=percent(now[binding]),
+        change=change,
     )
 
 
 def _thousandths(child: Budget, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise Refused("shares", f"The share of {child.path} is not a whole number of thousandths.")
+        raise Refused(
+            "shares",
+            _("The share of %(child)s is not a whole number of thousandths.", child=child.path),
+        )
     if not 0 <= value <= WHOLE:
         raise Refused(
-            "shares", f"The share of {child.path} is {percent(value)}: give 0 to 100.000 %."
+            "shares",
+            _(
+                "The share of %(child)s is %(value)s: give 0 to 100.000 %%.",
+                child=child.path,
+                value=percent(value),
+            ),
         )
     return value

@@ -3,6 +3,9 @@
 import re
 from collections.abc import Iterator
 
+from clusters.saying import number
+from clusters.saying import say as _
+
 MOST = 10_000  # names of one list
 _TOKEN = re.compile(r"(?:[^\s,;\[\]]|\[[^\[\]]*\])+")
 _RANGE = re.compile(r"^(.*?)\[([^\[\]]*)\](.*)$", re.DOTALL)
@@ -19,16 +22,18 @@ def expand(text: str) -> list[str]:
     many digits as its first one has. Raises WrongList.
     """
     if text.count("[") != text.count("]"):
-        raise WrongList("A bracket is not closed: write ranges as in h100-n[01-08].")
+        raise WrongList(_("A bracket is not closed: write ranges as in h100-n[01-08]."))
     rest = _TOKEN.sub("", text)
     if "[" in rest or "]" in rest:
-        raise WrongList("Brackets don't nest: write ranges as in h100-n[01-08].")
+        raise WrongList(_("Brackets don't nest: write ranges as in h100-n[01-08]."))
     names: dict[str, None] = {}
     for token in _TOKEN.findall(text):
         for name in _names(token):
             names[name] = None
             if len(names) > MOST:
-                raise WrongList(f"These are more than {MOST:,} nodes: name fewer.")
+                raise WrongList(
+                    _("These are more than %(most)s nodes: name fewer.", most=number(MOST))
+                )
     return list(names)
 
 
@@ -38,9 +43,9 @@ def _names(token: str) -> Iterator[str]:
         yield token
         return
     before, inside, after = found.groups()
-    for number in _numbers(inside):
+    for digits in _numbers(inside):
         for end in _names(after) if after else ("",):
-            yield f"{before}{number}{end}"
+            yield f"{before}{digits}{end}"
 
 
 def _numbers(inside: str) -> Iterator[str]:
@@ -48,8 +53,15 @@ def _numbers(inside: str) -> Iterator[str]:
         first, dash, last = part.strip().partition("-")
         last = last if dash else first
         if not all(n.isascii() and n.isdigit() and len(n) <= 9 for n in (first, last)):
-            raise WrongList(f"[{inside}] is no range of numbers: write it as in h100-n[01-08].")
+            raise WrongList(
+                _(
+                    "[%(inside)s] is no range of numbers: write it as in h100-n[01-08].",
+                    inside=inside,
+                )
+            )
         if int(last) < int(first):
-            raise WrongList(f"[{inside}] runs backwards: write the lower number first.")
-        for number in range(int(first), int(last) + 1):
-            yield str(number).zfill(len(first))
+            raise WrongList(
+                _("[%(inside)s] runs backwards: write the lower number first.", inside=inside)
+            )
+        for index in range(int(first), int(last) + 1):
+            yield str(index).zfill(len(first))

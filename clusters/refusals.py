@@ -4,6 +4,8 @@ from datetime import datetime
 
 from django.core.exceptions import ValidationError
 
+from clusters.saying import say as _
+
 
 class Refused(ValidationError):
     """A rule says no; the sentence says what to change. Keyed by field."""
@@ -17,6 +19,6 @@ class Refused(ValidationError):
 def check_instant(at: datetime, field: str) -> None:
     """Refuse an instant without a zone or with a fraction of a second."""
     if at.tzinfo is None or at.utcoffset() is None:
-        raise Refused(field, "The instant has no time zone: end it with Z for UTC.")
+        raise Refused(field, _("The instant has no time zone: end it with Z for UTC."))
     if at.microsecond:
-        raise Refused(field, "The instant has a fraction of a second: give whole seconds.")
+        raise Refused(field, _("The instant has a fraction of a second: give whole seconds."))

@@ -18,6 +18,8 @@ from clusters import services as clusters
 from clusters.models import Drain, Node, Window, WindowEvent
 from clusters.node_lists import WrongList, expand
 from clusters.refusals import Refused, check_instant
+from clusters.saying import instant
+from clusters.saying import say as _
 
 REASON_MAX = 200
 _State, _Kind = Window.State, WindowEvent.Kind
@@ -55,16 +57,19 @@ def find(text: str, *, at: datetime) -> tuple[Node, ...]:
     except WrongList as error:
         raise Refused("nodes", str(error)) from None
     if not names:
-        raise Refused("nodes", "Name a node at least.")
+        raise Refused("nodes", _("Name a node at least."))
     known = {node.name: node for node in clusters.all_nodes()}
     missing = [name for name in names if name not in known]
     if missing:
-        more = f" and {len(missing) - 3} more" if missing[3:] else ""
-        raise Refused("nodes", f"There is no node {', '.join(missing[:3])}{more}.")
+        more = _(" and %(count)s more", count=len(missing) - 3) if missing[3:] else ""
+        raise Refused(
+            "nodes",
+            _("There is no node %(missing)s%(more)s.", missing=", ".join(missing[:3]), more=more),
+        )
     for name in names:
         until = known[name].active_until
         if until is not None and until <= at:
-            raise Refused("nodes", f"{name} is not in use any more: leave it out.")
+            raise Refused("nodes", _("%(name)s is not in use any more: leave it out.", name=name))
     wanted = set(names)
     return tuple(node for name, node in known.items() if name in wanted)
 
@@ -83,10 +88,10 @@ def proposed(
     """
     span = Span(tuple(nodes), starts_at or now, ends_at, reason.strip())
     if not span.nodes:
-        raise Refused("nodes", "Name a node at least.")
+        raise Refused("nodes", _("Name a node at least."))
     check_instant(span.starts_at, "starts_at")
     if span.starts_at < now:
-        raise Refused("starts_at", "It would begin in the past: begin it now or later.")
+        raise Refused("starts_at", _("It would begin in the past: begin it now or later."))
     _check(span, now=now)
     return span
 
@@ -96,21 +101,29 @@ def _check(span: Span, *, now: datetime, but: Window | None = None) -> None:
     if span.ends_at is not None:
         check_instant(span.ends_at, "ends_at")
         if span.ends_at <= span.starts_at:
-            raise Refused("ends_at", "It would end before it begins: give a later end, or none.")
+            raise Refused("ends_at", _("It would end before it begins: give a later end, or none."))
         if span.ends_at <= now:
-            raise Refused("ends_at", "It would end in the past: end it now, or give a later end.")
+            raise Refused(
+                "ends_at", _("It would end in the past: end it now, or give a later end.")
+            )
     if not span.reason:
-        raise Refused("reason", "Say why: whoever waits for the nodes reads it.")
+        raise Refused("reason", _("Say why: whoever waits for the nodes reads it."))
     if len(span.reason) > REASON_MAX:
-        raise Refused("reason", f"Say it in at most {REASON_MAX} characters.")
+        raise Refused("reason", _("Say it in at most %(most)s characters.", most=REASON_MAX))
     other = _overlapping(span, but=but)
     if other is not None:
-        number = f"window {other.window_id}" if other.window_id else "a drain"
-        until = f"to {_told(other.ends_at)}" if other.ends_at else "without an end"
+        number = _("window %(n)s", n=other.window_id) if other.window_id else _("a drain")
+        until = _("to %(at)s", at=instant(other.ends_at)) if other.ends_at else _("without an end")
         raise Refused(
             "nodes",
-            f"{other.node.name} has {number} already, {_told(other.starts_at)} {until}: "
-            "change that one, or choose another time or node.",
+            _(
+                "%(node)s has %(number)s already, %(starts_at)s %(until)s: change that one, or "
+                "choose another time or node.",
+                node=other.node.name,
+                number=number,
+                starts_at=instant(other.starts_at),
+                until=until,
+            ),
         )
 
 
@@ -123,10 +136,6 @@ def _overlapping(span: Span, *, but: Window | None) -> Drain | None:
     if but is not None:
         drains = drains.exclude(window=but)
     return drains.first()
-
-
-def _told(at: datetime) -> str:
-    return f"{at:%d %b %Y %H:%M} UTC"
 
 
 def set_window(
@@ -176,13 +185,13 @@ def changed(
         reason=before.reason if reason is KEEP else reason.strip(),
     )
     if span == before:
-        raise Refused("window", "That is what it is already: change its times or its reason.")
+        raise Refused("window", _("That is what it is already: change its times or its reason."))
     if span.starts_at != before.starts_at:
         check_instant(span.starts_at, "starts_at")
         if before.starts_at <= now:
-            raise Refused("starts_at", "It has begun: only its end and its reason can change.")
+            raise Refused("starts_at", _("It has begun: only its end and its reason can change."))
         if span.starts_at < now:
-            raise Refused("starts_at", "It would begin in the past: begin it now or later.")
+            raise Refused("starts_at", _("It would begin in the past: begin it now or later."))
     _check(span, now=now, but=window)
     return span
 
@@ -205,7 +214,7 @@ def end_now(
         window = _locked(window, version)
         _refuse_if_over(window, now)
         if window.starts_at >= now:
-            raise Refused("window", "It hasn't begun: call it off instead.")
+            raise Refused("window", _("It hasn't begun: call it off instead."))
         span = replace(span_of(window), ends_at=now)
         return _rewrite(window, span, _Kind.ENDED, by=by, now=now)
 
@@ -218,7 +227,7 @@ def call_off(
         window = _locked(window, version)
         _refuse_if_over(window, now)
         if window.starts_at < now:
-            raise Refused("window", "It has begun: end it instead.")
+            raise Refused("window", _("It has begun: end it instead."))
         span = span_of(window)
         window.drains.all().delete()
         window.called_off_at = now
@@ -260,9 +269,9 @@ def in_state(*states: str, at: datetime) -> QuerySet[Window]:
 def _refuse_if_over(window: Window, now: datetime) -> None:
     state = window.state(now)
     if state == _State.CALLED_OFF:
-        raise Refused("window", "It was called off: set another one.")
+        raise Refused("window", _("It was called off: set another one."))
     if state == _State.OVER:
-        raise Refused("window", "It is over: set another one.")
+        raise Refused("window", _("It is over: set another one."))
 
 
 def _lock(nodes: Sequence[Node]) -> None:
@@ -280,7 +289,7 @@ def _locked(window: Window, version: int | None) -> Window:
 
 def _refuse_if_stale(window: Window, version: int | None) -> None:
     if version is not None and version != window.version:
-        raise Stale("version", "Somebody has changed it meanwhile: look at it again.")
+        raise Stale("version", _("Somebody has changed it meanwhile: look at it again."))
 
 
 def _rewrite(window: Window, span: Span, kind: str, *, by: User | None, now: datetime) -> Window:

@@ -50,6 +50,7 @@ WORDS = (
     pgettext_lazy("state", "Renamed"),
     pgettext_lazy("state", "Session ends"),
     pgettext_lazy("state", "Forecasts drift"),
+    pgettext_lazy("state", "Traffic stopped"),
     pgettext_lazy("state", "Role"),
     pgettext_lazy("state", "Period"),
     pgettext_lazy("state", "Checkpoint"),

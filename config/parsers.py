@@ -6,13 +6,18 @@ from typing import IO, Any
 from rest_framework.exceptions import APIException, ParseError
 from rest_framework.parsers import JSONParser
 
+from clusters.saying import number
+from clusters.saying import say as _
+
 LARGEST_BODY = 1_000_000  # bytes
 
 
 class TooLarge(APIException):
     status_code = 413
     default_code = "too_large"
-    default_detail = f"Send at most {LARGEST_BODY:,} bytes of JSON."
+    default_detail = _(
+        "Send at most %(largest_body)s bytes of JSON.", largest_body=number(LARGEST_BODY)
+    )
 
 
 class BoundedJSONParser(JSONParser):
@@ -30,9 +35,11 @@ class BoundedJSONParser(JSONParser):
         try:
             found = super().parse(stream, media_type, parser_context)
         except RecursionError:
-            raise ParseError("The JSON is nested too deep: keep it under 100 levels.") from None
+            raise ParseError(_("The JSON is nested too deep: keep it under 100 levels.")) from None
         except ParseError as error:
-            raise ParseError(f"The body can't be read as JSON ({error}): mend it.") from error
+            raise ParseError(
+                _("The body can't be read as JSON (%(error)s): mend it.", error=error)
+            ) from error
         if not isinstance(found, dict):
-            raise ParseError("Send one JSON object, in braces.")
+            raise ParseError(_("Send one JSON object, in braces."))
         return found

@@ -14,6 +14,7 @@ from rest_framework.request import Request
 from rest_framework.views import APIView, exception_handler
 
 from budgets.access import CalledOtherwise
+from clusters.saying import say as _
 from config.renames import there
 
 CONTENT_TYPE = "application/problem+json"
@@ -36,7 +37,10 @@ class NoSuchAddress(APIView):
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         raise exceptions.NotFound(
-            f"There is nothing at {request.path}: /api/v1/docs lists the addresses."
+            _(
+                "There is nothing at %(request)s: /api/v1/docs lists the addresses.",
+                request=request.path,
+            )
         )
 
 

@@ -4,7 +4,6 @@ from django.contrib import admin
 from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, URLResolver, include, path, re_path
 from django.views.generic import RedirectView
-from django.views.i18n import set_language
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from allocator import api as allocator
@@ -136,7 +135,7 @@ pages: list[URLPattern | URLResolver] = [
     path("sign-in", own_pages.SignIn.as_view(), name="sign-in"),
     path("password", own_pages.password, name="password"),
     path("sign-out", LogoutView.as_view(), name="sign-out"),
-    path("language", set_language, name="language"),
+    path("language", own_pages.language, name="language"),
     path("search", own_pages.search, name="search"),
     path("docs", guide_pages.index, name="guide"),
     path("docs/<slug:name>", guide_pages.page, name="guide-page"),

@@ -3,6 +3,7 @@
 import sys
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth import login
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import AuthenticationForm, SetPasswordForm
@@ -12,15 +13,18 @@ from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.templatetags.static import static
+from django.utils.translation import get_language
 from django.views import defaults
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
+from django.views.i18n import set_language
 
 from allocator.demo import people
 from allocator.pages import search as pages
-from budgets import signing_in
+from budgets import languages, signing_in
 from config.clock import now
+from config.language import ENGLISH
 from config.migrated import SENTENCE, is_behind
 from config.problems import CONTENT_TYPE
 from config.sign_in import ServesOnce, TryLater
@@ -40,6 +44,10 @@ class SignIn(LoginView):
         ]
         return super().get_context_data(demo_accounts=accounts, **kwargs)
 
+    def form_valid(self, form: AuthenticationForm) -> HttpResponse:
+        languages.note(user=form.get_user(), language=get_language() or ENGLISH)
+        return super().form_valid(form)
+
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
         """Say why; after too many tries with 429; whose password serves once chooses another."""
         errors = form.non_field_errors().as_data()
@@ -54,6 +62,15 @@ class SignIn(LoginView):
             answer.status_code = 429
             answer["Retry-After"] = str(later.seconds)
         return answer
+
+
+def language(request: HttpRequest) -> HttpResponse:
+    """Have pages speak another language from now on, and what is written to the reader as well."""
+    answer = set_language(request)
+    chosen = answer.cookies.get(settings.LANGUAGE_COOKIE_NAME)
+    if chosen is not None and isinstance(request.user, User):
+        languages.note(user=request.user, language=chosen.value)
+    return answer
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -16,6 +16,8 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from clusters.refusals import Refused
+from clusters.saying import number
+from clusters.saying import say as _
 from forecasting import gpu_rates, looking_ahead, traffic
 from forecasting import service_profiles as profiles
 from forecasting.core import calibrating as core
@@ -97,8 +99,13 @@ def configure(
         if not 0 <= least <= most or not 1 <= most <= MAX_GPUS:
             raise Refused(
                 "most_gpus",
-                f"Give least_gpus from 0 to {most}, and most_gpus from {max(1, least)} to "
-                f"{MAX_GPUS:,}: forecasts move between them.",
+                _(
+                    "Give least_gpus from 0 to %(most)s, and most_gpus from %(value)s to "
+                    "%(max_gpus)s: forecasts move between them.",
+                    most=most,
+                    value=max(1, least),
+                    max_gpus=number(MAX_GPUS),
+                ),
             )
         if calibrated is not None and calibrated != row.calibrated:
             row.calibrated = calibrated
@@ -110,7 +117,9 @@ def configure(
 
 def _check_lives(service: Service) -> None:
     if service.job.has_ended:
-        raise Refused("job", f"Job {service.job_id} has ended: its profile counts no more.")
+        raise Refused(
+            "job", _("Job %(job_id)s has ended: its profile counts no more.", job_id=service.job_id)
+        )
 
 
 KEEP = object()
@@ -201,7 +210,11 @@ def _check_enough(service: Service, now: datetime) -> None:
     extent = traffic.extent(service, until=now)
     if extent is None:
         raise Refused(
-            "traffic", f"There is no traffic yet: send some, of {core.ENOUGH_DAYS} days at least."
+            "traffic",
+            _(
+                "There is no traffic yet: send some, of %(enough_days)s days at least.",
+                enough_days=core.ENOUGH_DAYS,
+            ),
         )
     try:
         core.check_steps(60 * extent.step_minutes, 60 * settings.TIMESTEP_MINUTES)

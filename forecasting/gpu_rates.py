@@ -13,6 +13,8 @@ import numpy as np
 from django.contrib.auth.models import User
 
 from clusters.refusals import Refused
+from clusters.saying import number
+from clusters.saying import say as _
 from forecasting import traffic
 from forecasting.core.profile import KEPT_DAYS, DemandError
 from forecasting.core.ramps import gpus_for
@@ -45,8 +47,12 @@ def declare(
         if not rate.is_finite() or not Decimal("0.000001") <= rate <= traffic.HIGHEST_RATE:
             raise Refused(
                 "rate_per_gpu",
-                f"Give what one GPU does as 0.000001 to {traffic.HIGHEST_RATE:,} a second, "
-                f"not {str(rate)[:40]}.",
+                _(
+                    "Give what one GPU does as 0.000001 to %(highest_rate)s a second, "
+                    "not %(rate)s.",
+                    highest_rate=number(traffic.HIGHEST_RATE),
+                    rate=str(rate)[:40],
+                ),
             )
         micro = int((rate * traffic.MICRO).to_integral_value())
     before = _newest(service, Source.DECLARED)
@@ -73,7 +79,11 @@ def check_against_traffic(service: Service, rate: float, now: datetime) -> None:
     except DemandError as error:
         raise Refused(
             "rate_per_gpu",
-            f"{error} If it is, send the traffic of {traffic.said(at)} anew: it is the highest.",
+            _(
+                "%(error)s If it is, send the traffic of %(at)s anew: it is the highest.",
+                error=error,
+                at=traffic.said(at),
+            ),
         ) from None
 
 

@@ -6,6 +6,7 @@ from django.conf import settings
 from django.db.models import QuerySet
 
 from clusters.refusals import Refused
+from clusters.saying import say as _
 from forecasting import gpu_rates, traffic
 from forecasting.core import calibrating as core
 from forecasting.core.profile import KEPT_DAYS, DemandError, Traffic
@@ -43,8 +44,11 @@ def rate_of(service: Service) -> RatePerGpu:
     if rate is None:
         raise Refused(
             "rate_per_gpu",
-            "Nobody knows what one GPU does of this service's traffic: declare it, or send the "
-            f"traffic of {gpu_rates.ENOUGH_BUSY} busy steps in which it held GPUs.",
+            _(
+                "Nobody knows what one GPU does of this service's traffic: declare it, or send "
+                "the traffic of %(enough_busy)s busy steps in which it held GPUs.",
+                enough_busy=gpu_rates.ENOUGH_BUSY,
+            ),
         )
     return rate
 

@@ -16,6 +16,8 @@ from django.db import transaction
 from django.db.models import Count, Max, Min
 
 from clusters.refusals import Refused, check_instant
+from clusters.saying import number
+from clusters.saying import say as _
 from forecasting.core import arriving
 from forecasting.core.profile import KEPT_DAYS, Traffic
 from forecasting.models import DemandForecast, ServiceProfile, TrafficBucket
@@ -147,36 +149,42 @@ def keep(*, now: datetime) -> int:
 def read_csv(content: bytes) -> list[Row]:
     """Read a file with the columns at and rate; refuse it by its first line that is wrong."""
     if len(content) > MOST_FILE_BYTES:
-        raise Refused("file", f"Give a file of at most {MOST_FILE_BYTES:,} bytes.")
+        raise Refused(
+            "file", _("Give a file of at most %(most)s bytes.", most=number(MOST_FILE_BYTES))
+        )
     try:
         lines = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""))
         head = [name.strip().lower() for name in next(lines, [])]
         if not set(COLUMNS) <= set(head):
-            raise Refused("file", "Give the file a first line that names the columns at and rate.")
+            raise Refused(
+                "file", _("Give the file a first line that names the columns at and rate.")
+            )
         where = (head.index("at"), head.index("rate"))
         rows = list(_file_rows(lines, where))
     except UnicodeDecodeError:
-        raise Refused("file", "The file is no text in UTF-8: give a CSV file.") from None
+        raise Refused("file", _("The file is no text in UTF-8: give a CSV file.")) from None
     except csv.Error as error:
-        raise Refused("file", f"The file is no CSV: {error}.") from None
+        raise Refused("file", _("The file is no CSV: %(error)s.", error=error)) from None
     if not rows:
-        raise Refused("file", "The file has no rates: give a line for each.")
+        raise Refused("file", _("The file has no rates: give a line for each."))
     return rows
 
 
 def _file_rows(lines: Iterable[list[str]], where: tuple[int, int]) -> Iterator[Row]:
-    for number, cells in enumerate(lines, 2):
+    for line, cells in enumerate(lines, 2):
         if not any(cell.strip() for cell in cells):
             continue
-        if number > MOST_FILE_ROWS + 1:
-            raise Refused("file", f"Give a file of at most {MOST_FILE_ROWS:,} rates.")
+        if line > MOST_FILE_ROWS + 1:
+            raise Refused(
+                "file", _("Give a file of at most %(most)s rates.", most=number(MOST_FILE_ROWS))
+            )
         if len(cells) <= max(where):
-            raise Refused("file", f"Line {number} lacks a cell: give at and rate.")
+            raise Refused("file", _("Line %(line)s lacks a cell: give at and rate.", line=line))
         at, rate = (cells[n].strip() for n in where)
-        yield _instant(at, number), _decimal(rate, number)
+        yield _instant(at, line), _decimal(rate, line)
 
 
-def _instant(text: str, number: int) -> datetime:
+def _instant(text: str, line: int) -> datetime:
     try:
         at = datetime.fromisoformat(text)
         if at.tzinfo is not None and not at.microsecond:
@@ -185,16 +193,27 @@ def _instant(text: str, number: int) -> datetime:
         pass
     raise Refused(
         "file",
-        f"Line {number}: give an instant with a zone and whole seconds, such as "
-        f"2026-10-01T00:00:00Z, not {text[:40]!r}.",
+        _(
+            "Line %(line)s: give an instant with a zone and whole seconds, such as "
+            "2026-10-01T00:00:00Z, not %(text)s.",
+            line=line,
+            text=repr(text[:40]),
+        ),
     )
 
 
-def _decimal(text: str, number: int) -> Decimal:
+def _decimal(text: str, line: int) -> Decimal:
     try:
         return Decimal(text)
     except InvalidOperation:
-        raise Refused("file", f"Line {number}: give a rate a second, not {text[:40]!r}.") from None
+        raise Refused(
+            "file",
+            _(
+                "Line %(line)s: give a rate a second, not %(text)s.",
+                line=line,
+                text=repr(text[:40]),
+            ),
+        ) from None
 
 
 def silent_since(service: Service, *, now: datetime) -> datetime | None:
@@ -217,9 +236,11 @@ def silent_since(service: Service, *, now: datetime) -> datetime | None:
 
 def _service(job: Job) -> Service:
     if not job.is_realtime:
-        raise Refused("job", f"Job {job.pk} is no real-time service: it has no traffic.")
+        raise Refused(
+            "job", _("Job %(job)s is no real-time service: it has no traffic.", job=job.pk)
+        )
     if job.has_ended:
-        raise Refused("job", f"Job {job.pk} has ended: it takes no more traffic.")
+        raise Refused("job", _("Job %(job)s has ended: it takes no more traffic.", job=job.pk))
     return job.service
 
 
@@ -228,11 +249,17 @@ def _step(service: Service, asked: int | None) -> int:
     known = service.traffic_step_minutes
     if asked is not None and asked not in STEPS:
         choices = ", ".join(map(str, STEPS[:-1]))
-        raise Refused("step_minutes", f"Give step_minutes as {choices} or {STEPS[-1]}.")
+        raise Refused(
+            "step_minutes",
+            _("Give step_minutes as %(choices)s or %(steps)s.", choices=choices, steps=STEPS[-1]),
+        )
     if known is not None and asked not in (None, known):
         raise Refused(
             "step_minutes",
-            f"This service's traffic comes in steps of {known} min: give it in those.",
+            _(
+                "This service's traffic comes in steps of %(known)s min: give it in those.",
+                known=known,
+            ),
         )
     return known or asked or USUAL_STEP
 
@@ -249,7 +276,7 @@ def _settle_step(service: Service, step: int) -> None:
 def _checked(rows: Sequence[Row], step: int, now: datetime) -> dict[datetime, int]:
     """Return millionths a second by instant; refuse the first row that can't be."""
     if not rows:
-        raise Refused("traffic", "Give one rate at least: {at, rate}.")
+        raise Refused("traffic", _("Give one rate at least: {at, rate}."))
     found: dict[datetime, int] = {}
     for at, rate in rows:
         check_instant(at, "traffic")
@@ -257,7 +284,10 @@ def _checked(rows: Sequence[Row], step: int, now: datetime) -> dict[datetime, in
         begins = at.astimezone(UTC)
         _check_place(begins, step, now)
         if found.setdefault(begins, micro) != micro:
-            raise Refused("traffic", f"{said(begins)} is there twice, with two rates: give one.")
+            raise Refused(
+                "traffic",
+                _("%(begins)s is there twice, with two rates: give one.", begins=said(begins)),
+            )
     return found
 
 
@@ -265,11 +295,16 @@ def _check_place(at: datetime, step: int, now: datetime) -> None:
     if at.second or at.minute % step:
         raise Refused(
             "traffic",
-            f"{said(at)} begins no step of {step} min: steps are counted from the hour.",
+            _(
+                "%(at)s begins no step of %(step)s min: steps are counted from the hour.",
+                at=said(at),
+                step=step,
+            ),
         )
     if at > now + LATE - timedelta(minutes=step):
         raise Refused(
-            "traffic", f"The step from {said(at)} on has not ended yet: send it when it has."
+            "traffic",
+            _("The step from %(at)s on has not ended yet: send it when it has.", at=said(at)),
         )
 
 
@@ -277,7 +312,12 @@ def _micro(rate: Decimal, at: datetime) -> int:
     if not rate.is_finite() or not 0 <= rate <= HIGHEST_RATE:
         raise Refused(
             "traffic",
-            f"Give a rate of 0 to {HIGHEST_RATE:,} a second for {said(at)}, not {str(rate)[:40]}.",
+            _(
+                "Give a rate of 0 to %(highest_rate)s a second for %(at)s, not %(rate)s.",
+                highest_rate=number(HIGHEST_RATE),
+                at=said(at),
+                rate=str(rate)[:40],
+            ),
         )
     return int((rate * MICRO).to_integral_value())
 

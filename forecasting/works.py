@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from clusters.saying import say as _
 from forecasting import estimators
 from forecasting.core.hardware import UnknownName, gpu_type
 from forecasting.core.kinds import KINDS, Answer, Kind
@@ -43,7 +44,7 @@ def problem_with(*, kind: str, work: Mapping[str, Any], gpus: int | None) -> str
     row = KINDS.get(kind)
     if row is None:
         can = ", ".join(KINDS)
-        return f"What it computes can be given for {can} only: leave work out."
+        return _("What it computes can be given for %(can)s only: leave work out.", can=can)
     try:
         row.read(work, gpu=ANY_GPU, gpus=gpus)
     except ValueError as error:
@@ -154,8 +155,11 @@ def _types(
     listed = ", ".join(sorted(unknown))
     if not found:
         raise CannotEstimate(
-            f"No acceptable pool has a type of GPU that is known ({listed or 'none'}): "
-            'name one as "gpu" in what it computes.'
+            _(
+                "No acceptable pool has a type of GPU that is known (%(value)s): name one as "
+                '"gpu" in what it computes.',
+                value=listed or "none",
+            )
         )
     said = (f"Nothing is known of {listed}: left out.",) if unknown else ()
     return sorted(found), said
@@ -163,5 +167,5 @@ def _types(
 
 def _known_kind(kind: str) -> str:
     if kind not in KINDS:
-        raise CannotEstimate("Nothing reads what jobs of this kind compute.")
+        raise CannotEstimate(_("Nothing reads what jobs of this kind compute."))
     return kind

@@ -17,6 +17,7 @@ from allocator.pages import report
 from budgets.access import get_budget_or_404, standing
 from budgets.models import Budget
 from budgets.periods import active
+from clusters.saying import say as _
 from config import clock
 from config.fields import Instant, Strict
 from ledger import asking
@@ -178,7 +179,9 @@ class BurnFile(APIView):
     def get(self, request: Request, path: str, kind: str) -> HttpResponseBase:
         budget = get_budget_or_404(request.user, path)
         if kind not in KINDS:
-            raise NotFound(f"There is no {kind}: ask for {', '.join(KINDS)}.")
+            raise NotFound(
+                _("There is no %(kind)s: ask for %(kinds)s.", kind=kind, kinds=", ".join(KINDS))
+            )
         given = BurnFileQuery(data=request.query_params)
         given.is_valid(raise_exception=True)
         asked = _asked(request, budget, given.validated_data)
@@ -200,7 +203,7 @@ def _asked(request: Request, budget: Budget, given: dict[str, Any]) -> Asked:
     at = clock.now()
     period = active(at)
     if period is None and not {"from", "to"} <= set(given):
-        raise ValidationError({"from": ["No period is open now: give both from and to."]})
+        raise ValidationError({"from": [_("No period is open now: give both from and to.")]})
     start = given.get("from") or (period.starts_at if period else at)
     zone = ZoneInfo(given["zone"]) if "zone" in given else None
     held = standing(request.user)

@@ -6,6 +6,7 @@ from zoneinfo import ZoneInfo
 
 from budgets.access import Standing
 from budgets.models import Budget, Period
+from clusters.saying import say as _
 from ledger.full_report import Asked
 from ledger.instants import LedgerError, iso, whole
 from ledger.segments import STARTED, periods_in_force
@@ -31,7 +32,13 @@ def asked(
     until = max(min(now, period.ends_at), period.starts_at + SECOND)
     end = instant(given["to"], "to", clocks) if given.get("to") else until
     if start >= end:
-        raise LedgerError(f"The start ({iso(start)}) must come before the end ({iso(end)}).")
+        raise LedgerError(
+            _(
+                "The start (%(start)s) must come before the end (%(end)s).",
+                start=iso(start),
+                end=iso(end),
+            )
+        )
     return Asked(budget, start, end, now, given.get("by") or "child", zone, held)
 
 
@@ -46,7 +53,9 @@ def zone_named(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        raise LedgerError(f"{name!r} is no time zone: use one such as Europe/Zurich.") from None
+        raise LedgerError(
+            _("%(name)s is no time zone: use one such as Europe/Zurich.", name=repr(name))
+        ) from None
 
 
 def instant(text: str, name: str, zone: ZoneInfo) -> datetime:
@@ -60,11 +69,21 @@ def instant(text: str, name: str, zone: ZoneInfo) -> datetime:
         raise
     except (ValueError, OverflowError):
         raise LedgerError(
-            f"{name}: {text!r} is neither a date (2026-10-01) nor an instant "
-            "(2026-10-01T00:00:00Z)."
+            _(
+                "%(name)s: %(text)s is neither a date (2026-10-01) nor an instant "
+                "(2026-10-01T00:00:00Z).",
+                name=name,
+                text=repr(text),
+            )
         ) from None
     if at.year not in YEARS:
-        raise LedgerError(f"{name}: {text!r} is no year of ours: give one from 1970 to 2199.")
+        raise LedgerError(
+            _(
+                "%(name)s: %(text)s is no year of ours: give one from 1970 to 2199.",
+                name=name,
+                text=repr(text),
+            )
+        )
     return at
 
 
@@ -77,16 +96,32 @@ def on_clocks(at: datetime, name: str, zone: ZoneInfo) -> datetime:
         first, second = (at.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
         shows = first.astimezone(zone).replace(tzinfo=None) == at
     except OverflowError:
-        raise LedgerError(f"{name}: {at.isoformat()} is no time of ours: give another.") from None
+        raise LedgerError(
+            _(
+                "%(name)s: %(isoformat)s is no time of ours: give another.",
+                name=name,
+                isoformat=at.isoformat(),
+            )
+        ) from None
     where = f"{name}: {at:%Y-%m-%d %H:%M:%S}"
     if not shows:
         raise LedgerError(
-            f"{where} is left out in {zone.key}, whose clocks go forward then: give an earlier or "
-            "a later time."
+            _(
+                "%(where)s is left out in %(zone)s, whose clocks go forward then: give an "
+                "earlier or a later time.",
+                where=where,
+                zone=zone.key,
+            )
         )
     if first != second:
         raise LedgerError(
-            f"{where} comes twice in {zone.key}, whose clocks go back then: choose the time zone "
-            f"UTC, and {iso(first)} or {iso(second)}."
+            _(
+                "%(where)s comes twice in %(zone)s, whose clocks go back then: choose the time "
+                "zone UTC, and %(first)s or %(second)s.",
+                where=where,
+                zone=zone.key,
+                first=iso(first),
+                second=iso(second),
+            )
         )
     return first

@@ -10,6 +10,7 @@ from budgets import plans
 from budgets.models import Budget, Period
 from budgets.names import Names
 from clusters.reading import reading
+from clusters.saying import say as _
 from ledger import period_end
 from ledger.burn import pace, per_day, rate_window, runway_days
 from ledger.figures import closed_until
@@ -133,7 +134,7 @@ def burn_report(
     start, end = span(start, end)
     now = whole(now, "now")
     if by not in ("child", "leaf"):
-        raise LedgerError(f"There is no report by {by!r}: choose child or leaf.")
+        raise LedgerError(_("There is no report by %(by)s: choose child or leaf.", by=repr(by)))
     period = report_period(start, end)
     named_at = now if now <= end else end - SECOND
     known = tree or Membership.load()
@@ -166,7 +167,11 @@ def report_period(start: datetime, end: datetime) -> Period:
     inside = [one for one in started if one.starts_at < end and one.ends_at > start]
     if not inside:
         raise LedgerError(
-            f"No started period covers {iso(start)} to {iso(end)}: choose another interval."
+            _(
+                "No started period covers %(start)s to %(end)s: choose another interval.",
+                start=iso(start),
+                end=iso(end),
+            )
         )
     return inside[-1]
 

@@ -9,10 +9,13 @@ from enum import StrEnum
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Q, QuerySet
+from django.utils.translation import gettext_noop
 
 from budgets.access import EVERYTHING, Standing, standing
 from budgets.models import Budget, Period
 from budgets.refusals import AMOUNT_MAX, CREDIT, credits
+from clusters.saying import joined
+from clusters.saying import say as _
 from ledger.figures import Accounts, accounts
 from ledger.grants import (
     GRANTS,
@@ -36,7 +39,7 @@ from ledger.segments import periods_in_force
 # Seven decimals hold every amount that is a whole number of milli-GPU-seconds and ends: a credit
 # is 2⁷ × 3² × 5⁵ of them.
 TYPED = re.compile(r"([+-]?)([0-9]{1,11})(?:\.([0-9]{1,7}))?")
-WRONG = "Give credits other than 0 as a decimal number, such as 250.5 or -12.25"
+WRONG = gettext_noop("Give credits other than 0 as a decimal number, such as 250.5 or -12.25")
 
 # Other adjustments correct the charges of a run that ended earlier than was known.
 WRITTEN = Q(kind=Entry.Kind.GRANT, key__startswith=GRANTS) | Q(
@@ -91,13 +94,17 @@ def read_credits(text: str) -> int:
     """Return credits that were typed, exactly, in milli-GPU-seconds. Raises LedgerError."""
     found = TYPED.fullmatch(text.strip())
     if found is None:
-        raise LedgerError(f"{WRONG}.")
+        raise LedgerError(joined((_(WRONG), ".")))
     sign, before, after = found.group(1), found.group(2), found.group(3) or ""
     amount, rest = divmod(int(before + after) * CREDIT, 10 ** len(after))
     if rest:
-        raise LedgerError("A credit has 3,600,000 parts and no smaller ones: give fewer decimals.")
+        raise LedgerError(
+            _("A credit has 3,600,000 parts and no smaller ones: give fewer decimals.")
+        )
     if not 0 < amount <= AMOUNT_MAX:
-        raise LedgerError(f"{WRONG}, of at most {credits(AMOUNT_MAX)}.")
+        raise LedgerError(
+            _("%(wrong)s, of at most %(most)s.", wrong=_(WRONG), most=credits(AMOUNT_MAX))
+        )
     return -amount if sign == "-" else amount
 
 
@@ -194,7 +201,9 @@ def write_by_hand(
             budget.pk,
             amount_mgpus,
         ):
-            raise KeyTaken(f"The key {key!r} stands for another decision: give a new one.")
+            raise KeyTaken(
+                _("The key %(key)s stands for another decision: give a new one.", key=repr(key))
+            )
         return Written(known, anew=False)
     found = accounts(period=open_period(now), at=now)
     _refuse(found, kind, budget, amount_mgpus, standing(author))
@@ -217,7 +226,7 @@ def write_by_hand(
 
 def _refuse_a_period(kind: Kind, of: Period | None) -> None:
     if of is not None and kind != Kind.ADJUST:
-        raise LedgerError("Only an adjustment is about a closed period: leave the period out.")
+        raise LedgerError(_("Only an adjustment is about a closed period: leave the period out."))
     refuse_an_open_period(of)
 
 
@@ -225,7 +234,9 @@ def _refuse(found: Accounts, kind: Kind, budget: Budget, amount: int, held: Stan
     refuse_an_amount(amount)
     if kind == Kind.GRANT:
         if amount > 0 and budget.archived_at is not None:
-            raise LedgerError(f"{budget.path} is archived: choose a budget that can spend.")
+            raise LedgerError(
+                _("%(budget)s is archived: choose a budget that can spend.", budget=budget.path)
+            )
         refuse_a_fall_below_claims(found, {budget.pk: amount})
     else:
         chain = found.tree.chain(budget.pk, found.at)

@@ -8,6 +8,7 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 
 from budgets.models import Period
+from clusters.saying import say as _
 from ledger.bulk import among
 from ledger.entries import Attempt, hold_entry, unsaved, write
 from ledger.figures import OpenHolds, open_holds
@@ -31,7 +32,13 @@ def close_timestep(*, start: datetime, end: datetime, parked: Parked, now: datet
     """
     start, end = span(start, end)
     if end > whole(now, "now"):
-        raise LedgerError(f"The timestep {iso(start)} ends at {iso(end)}: close it then.")
+        raise LedgerError(
+            _(
+                "The timestep %(start)s ends at %(end)s: close it then.",
+                start=iso(start),
+                end=iso(end),
+            )
+        )
     try:
         with transaction.atomic():
             return _close(start, end, parked, now)
@@ -69,10 +76,18 @@ def _refuse_a_gap(start: datetime) -> None:
         return
     if start < last.end:
         raise LedgerError(
-            f"The ledger is closed up to {iso(last.end)}: {iso(start)} can't be closed after it."
+            _(
+                "The ledger is closed up to %(end)s: %(start)s can't be closed after it.",
+                end=iso(last.end),
+                start=iso(start),
+            )
         )
     raise LedgerError(
-        f"The timestep before {iso(start)} isn't closed: close {iso(last.end)} first."
+        _(
+            "The timestep before %(start)s isn't closed: close %(end)s first.",
+            start=iso(start),
+            end=iso(last.end),
+        )
     )
 
 
@@ -110,7 +125,7 @@ def _covering(periods: Collection[Period], at: datetime) -> Period:
     for period in periods:
         if period.starts_at <= at < period.ends_at:
             return period
-    raise LedgerError(f"No open period covers {iso(at)}: approve one that does.")
+    raise LedgerError(_("No open period covers %(at)s: approve one that does.", at=iso(at)))
 
 
 def _release_what_ran(

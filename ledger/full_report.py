@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 
 from budgets.access import EVERYTHING, NamedThen, Standing
 from budgets.models import Budget
+from clusters.saying import say as _
 from ledger.burn import DayBurn, burn_by_day
 from ledger.burn_report import SECOND, BurnReport, Delivered, burn_report
 from ledger.by_hand import ByHand, by_hand_between
@@ -52,7 +53,9 @@ def full_report(asked: Asked, *, delivered: Mapping[int, Delivered] | None = Non
     """
     budget, start, end = asked.budget, asked.start, asked.end
     if end - start > LONGEST:
-        raise LedgerError(f"A report is about {LONGEST.days} days at most: choose fewer.")
+        raise LedgerError(
+            _("A report is about %(days)s days at most: choose fewer.", days=LONGEST.days)
+        )
     tree = Membership.load()
     burn = burn_report(
         budget=budget,

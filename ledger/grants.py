@@ -6,36 +6,32 @@ from datetime import datetime
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import Sum
-from django.db.models.functions import Abs
 
 from budgets.access import EVERYTHING, Standing
 from budgets.models import Budget, Period
-from budgets.periods import active
-from budgets.refusals import AMOUNT_MAX, SUM_MAX
 from budgets.refusals import credits as credits
+from clusters.saying import say as _
 from ledger.entries import write
 from ledger.figures import Accounts, accounts
-from ledger.instants import LedgerError, iso, whole
+from ledger.grant_refusals import NOTE_MAX as NOTE_MAX
+from ledger.grant_refusals import KeyTaken as KeyTaken
+from ledger.grant_refusals import WrongNote as WrongNote
+from ledger.grant_refusals import check, check_keys
+from ledger.grant_refusals import checked_note as checked_note
+from ledger.grant_refusals import open_period as open_period
+from ledger.grant_refusals import refuse_a_sum_beyond as refuse_a_sum_beyond
+from ledger.grant_refusals import refuse_an_amount as refuse_an_amount
+from ledger.grant_refusals import refuse_an_open_period as refuse_an_open_period
+from ledger.instants import LedgerError, whole
 from ledger.lock import lock_ledger
 from ledger.membership import Membership
 from ledger.models import Entry
 
-NOTE_MAX, KEY_MAX = 300, 120
 GRANTS, TRANSFERS, ADJUSTS = "grant:by-hand:", "transfer:", "adjust:"
 CORRECTS = f"{ADJUSTS}of:"  # and the id of the closed period that an adjustment is about
 # Entries of 0, beside a transfer's: `grant:way:<key>:<source>:<target>`. What it wrote follows from
 # them, so that a half that is gone shows.
 WAY = "grant:way:"
-DECIDED = (Entry.Kind.GRANT, Entry.Kind.CARRY, Entry.Kind.TRANSFER, Entry.Kind.ADJUST)
-
-
-class KeyTaken(LedgerError):
-    """The key was given for another decision before; nothing is written."""
-
-
-class WrongNote(LedgerError):
-    """The reason is missing, or is too long as it would stand beside the entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +106,9 @@ def key_by_hand(kind: str, key: str, of: Period | None = None) -> str:
     if of is not None:
         return f"{CORRECTS}{of.pk}:{key}"
     if corrected_period(unique := f"{ADJUSTS}{key}") is not None:
-        raise LedgerError(f"The key {key!r} reads as if it named a closed period: give another.")
+        raise LedgerError(
+            _("The key %(key)s reads as if it named a closed period: give another.", key=repr(key))
+        )
     return unique
 
 
@@ -150,7 +148,7 @@ def transfer(
     keys = [f"{TRANSFERS}{key}:{budget_id}" for budget_id in amounts]
     _refuse_an_empty_reserve(found, source, amount_mgpus)
     refuse_a_fall_below_claims(found, amounts)
-    _check_keys([way := f"{WAY}{key}:{source.pk}:{target.pk}"])
+    check_keys([way := f"{WAY}{key}:{source.pk}:{target.pk}"])
     written = _write(Entry.Kind.TRANSFER, period, amounts, keys, author, note, now)
     write([_entry(Entry.Kind.GRANT, next(iter(amounts)), period, 0, way, author, note, now)])
     return written
@@ -192,11 +190,15 @@ def _side(found: Accounts, budget_id: int, amounts: dict[int, int]) -> Side:
 
 def _refuse_a_nonsense(source: Budget, target: Budget, amount_mgpus: int) -> None:
     if target.archived_at is not None:
-        raise LedgerError(f"{target.path} is archived: choose a budget that can spend.")
+        raise LedgerError(
+            _("%(target)s is archived: choose a budget that can spend.", target=target.path)
+        )
     if amount_mgpus <= 0:
-        raise LedgerError("A transfer needs an amount above 0: swap the budgets to reverse it.")
+        raise LedgerError(_("A transfer needs an amount above 0: swap the budgets to reverse it."))
     if source == target:
-        raise LedgerError(f"{source.path} can't transfer to itself: choose another budget.")
+        raise LedgerError(
+            _("%(source)s can't transfer to itself: choose another budget.", source=source.path)
+        )
 
 
 def way_between(
@@ -206,7 +208,13 @@ def way_between(
     down, up = tree.chain(source.pk, at), tree.chain(target.pk, at)
     common = set(down) & set(up)
     if not common:
-        raise LedgerError(f"{source.path} and {target.path} are in different organisations.")
+        raise LedgerError(
+            _(
+                "%(source)s and %(target)s are in different organisations.",
+                source=source.path,
+                target=target.path,
+            )
+        )
     amounts = {node: -amount for node in down if node not in common}
     return amounts | {node: amount for node in up if node not in common}
 
@@ -221,8 +229,13 @@ def _refuse_an_empty_reserve(found: Accounts, source: Budget, amount: int) -> No
     reserve = max(0, found.reserve(source.pk))
     if amount > reserve:
         raise LedgerError(
-            f"{source.path} has {credits(reserve)} credits in reserve, not {credits(amount)}: "
-            "move less, or take it from one of the budgets below."
+            _(
+                "%(source)s has %(reserve)s credits in reserve, not %(amount)s: move less, or "
+                "take it from one of the budgets below.",
+                source=source.path,
+                reserve=credits(reserve),
+                amount=credits(amount),
+            )
         )
 
 
@@ -241,13 +254,21 @@ def refuse_a_fall_below_claims(
     seen = [node for node in short if held.sees(paths[node])]
     if not seen:
         raise LedgerError(
-            f"Above this budget there are fewer than {credits(-falling[short[0]])} credits that "
-            "are neither spent nor set aside: move less."
+            _(
+                "Above this budget there are fewer than %(falling)s credits that are neither "
+                "spent nor set aside: move less.",
+                falling=credits(-falling[short[0]]),
+            )
         )
     worst = min(seen, key=lambda node: (found.free(node) + falling[node], node))
     raise LedgerError(
-        f"{paths[worst]} has {credits(max(0, found.free(worst)))} credits "
-        f"that are neither spent nor set aside, not {credits(-falling[worst])}: move less."
+        _(
+            "%(paths)s has %(value)s credits that are neither spent nor set aside, not "
+            "%(falling)s: move less.",
+            paths=paths[worst],
+            value=credits(max(0, found.free(worst))),
+            falling=credits(-falling[worst]),
+        )
     )
 
 
@@ -277,64 +298,9 @@ def _moved_before(source: Budget, target: Budget, amount: int, key: str) -> list
 
 
 def _taken(key: str) -> KeyTaken:
-    return KeyTaken(f"The key {key!r} stands for another decision: give a new one.")
-
-
-def open_period(now: datetime) -> Period:
-    """Return the active period; LedgerError where there is none."""
-    period = active(now)
-    if period is None:
-        raise LedgerError(f"No period is active at {iso(now)}: start one first.")
-    return period
-
-
-def refuse_an_amount(amount: int) -> None:
-    """Raise LedgerError for 0 and for more than the database's sums have room for."""
-    if not 0 < abs(amount) <= AMOUNT_MAX:
-        raise LedgerError(f"Give an amount other than 0, of at most {credits(AMOUNT_MAX)} credits.")
-
-
-def refuse_a_sum_beyond(period: Period, amounts: Iterable[int]) -> None:
-    """Raise LedgerError where all that was decided in a period would be more than sums can hold."""
-    # By the index of a period's sums: a budget has thousands of charges to each of these.
-    budgets = list(Budget.objects.values_list("pk", flat=True))
-    rows = Entry.objects.filter(period=period, budget__in=budgets, kind__in=DECIDED).order_by()
-    known = rows.aggregate(total=Sum(Abs("amount_mgpus")))["total"] or 0
-    if known + sum(map(abs, amounts)) > SUM_MAX:
-        raise LedgerError(
-            f"All that is granted, moved and adjusted in {period.name}, up and down and at every "
-            f"level, may come to {credits(SUM_MAX)} credits, and would come to more: give less."
-        )
-
-
-def refuse_an_open_period(of: Period | None) -> None:
-    """Raise LedgerError where a period that is corrected by name isn't closed."""
-    if of is not None and of.status != Period.Status.CLOSED:
-        raise LedgerError(f"{of.name} is not closed: correct it without naming it.")
-
-
-def checked_note(note: str, prefix: str = "") -> str:
-    """Return a reason as it stands beside an entry, after a prefix. Raises WrongNote."""
-    if not note.strip():
-        raise WrongNote("Give a reason: it stands beside the entry for good.")
-    if len(whole_note := prefix + note.strip()) > NOTE_MAX:
-        after = f" with {prefix.strip()!r} before it" if prefix else ""
-        raise WrongNote(f"The reason is longer than {NOTE_MAX} characters{after}: shorten it.")
-    return whole_note
-
-
-def _check(note: str, amounts: Iterable[int], keys: Iterable[str]) -> None:
-    checked_note(note)
-    for amount in amounts:
-        refuse_an_amount(amount)
-    _check_keys(keys)
-
-
-def _check_keys(keys: Iterable[str]) -> None:
-    if any(len(key) > KEY_MAX for key in keys):
-        raise LedgerError("The key is too long: give one of at most 90 characters.")
-    if any(key != key.strip() for key in keys):
-        raise LedgerError("The key ends in a blank: leave that out.")
+    return KeyTaken(
+        _("The key %(key)s stands for another decision: give a new one.", key=repr(key))
+    )
 
 
 def _write(
@@ -346,7 +312,7 @@ def _write(
     note: str,
     now: datetime,
 ) -> list[Entry]:
-    _check(note, amounts.values(), keys := list(keys))
+    check(note, amounts.values(), keys := list(keys))
     refuse_a_sum_beyond(period, amounts.values())
     entries = [
         _entry(kind, budget_id, period, amount, key, author, note, now)

@@ -11,6 +11,7 @@ from django.db.models import Q
 from budgets.models import Budget
 from budgets.periods import active
 from clusters.models import Pool
+from clusters.saying import say as _
 from ledger.bulk import among
 from ledger.entries import Attempt, free_key, hold_entry, write
 from ledger.figures import Accounts, OpenHolds, accounts, all_open_holds, open_holds
@@ -74,7 +75,7 @@ def hold_amounts(*, jobs: Sequence[Job], at: datetime) -> dict[int, int]:
     """
     every = list(Pool.objects.order_by("pk").values_list("pk", flat=True))
     if not every:
-        raise LedgerError("There is no pool yet: add one before jobs are funded.")
+        raise LedgerError(_("There is no pool yet: add one before jobs are funded."))
     rates = Rates.load()
     return {
         job.pk: job.minimum_runtime_s
@@ -102,7 +103,7 @@ def place_holds(
     """
     now = whole(now, "now")
     if any(amount < 0 for _, amount in wanted):
-        raise LedgerError("A hold can't be negative.")
+        raise LedgerError(_("A hold can't be negative."))
     lock_ledger()
     period = active(now)
     if period is None:

@@ -6,6 +6,7 @@ from functools import lru_cache
 from django.conf import settings
 
 from budgets.calendars import midnight as midnight  # also for those who read the ledger
+from clusters.saying import say as _
 
 
 class LedgerError(ValueError):
@@ -15,9 +16,13 @@ class LedgerError(ValueError):
 def whole(instant: datetime, name: str) -> datetime:
     """Return the instant in UTC; refuse one without a zone or with a fraction of a second."""
     if instant.tzinfo is None:
-        raise LedgerError(f"{name} has no time zone: give one, as in 2026-10-01T00:00:00Z.")
+        raise LedgerError(
+            _("%(name)s has no time zone: give one, as in 2026-10-01T00:00:00Z.", name=name)
+        )
     if instant.microsecond:
-        raise LedgerError(f"{name} has a fraction of a second: give a whole second of UTC.")
+        raise LedgerError(
+            _("%(name)s has a fraction of a second: give a whole second of UTC.", name=name)
+        )
     return instant.astimezone(UTC)
 
 
@@ -65,5 +70,11 @@ def span(start: datetime, end: datetime) -> tuple[datetime, datetime]:
     """Return both ends of a half-open interval in UTC; refuse one that ends before it starts."""
     start, end = whole(start, "start"), whole(end, "end")
     if end < start:
-        raise LedgerError(f"The interval ends ({iso(end)}) before it starts ({iso(start)}).")
+        raise LedgerError(
+            _(
+                "The interval ends (%(end)s) before it starts (%(start)s).",
+                end=iso(end),
+                start=iso(start),
+            )
+        )
     return start, end

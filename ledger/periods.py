@@ -11,6 +11,8 @@ from django.db import transaction
 
 from budgets.models import Period
 from budgets.one_by_one import Tries
+from clusters.saying import say as _
+from clusters.saying import state
 from ledger.carry_over import carried
 from ledger.closing_statements import Delivered, write_statement
 from ledger.entries import Attempt, hold_entry, write
@@ -61,7 +63,9 @@ def start_period(*, period: Period, at: datetime, author: User | None = None) ->
     lock_ledger()
     _refuse_an_earlier(period)
     if not Period.objects.filter(pk=period.pk, status=Status.APPROVED).update(status=Status.ACTIVE):
-        raise LedgerError(f"{period.name} isn't approved: approve it before it is started.")
+        raise LedgerError(
+            _("%(period)s isn't approved: approve it before it is started.", period=period.name)
+        )
     period.status = Status.ACTIVE
     previous = before(period)
     tree = Membership.load()
@@ -80,13 +84,21 @@ def withdraw_period(*, period: Period) -> Period:
     """Make a draft again of a period that was proposed or approved and has not begun to count."""
     lock_ledger()
     if Entry.objects.filter(period=period).exists():
-        raise LedgerError(f"{period.name} has entries: it stays, and is closed at its end.")
+        raise LedgerError(
+            _("%(period)s has entries: it stays, and is closed at its end.", period=period.name)
+        )
     open_ones = (Status.PROPOSED, Status.APPROVED)
     row = Period.objects.filter(pk=period.pk, status__in=open_ones)
     changed = row.update(status=Status.DRAFT)
     period.refresh_from_db()
     if not changed:
-        raise LedgerError(f"{period.name} is {period.status}: only what has not started goes back.")
+        raise LedgerError(
+            _(
+                "%(period)s is %(status)s: only what has not started goes back.",
+                period=period.name,
+                status=state(period.get_status_display()),
+            )
+        )
     return period
 
 
@@ -102,12 +114,20 @@ def close_period(
     """
     at = whole(at, "at")
     if at < period.ends_at:
-        raise LedgerError(f"{period.name} ends at {iso(period.ends_at)}: close it then.")
+        raise LedgerError(
+            _(
+                "%(period)s ends at %(ends_at)s: close it then.",
+                period=period.name,
+                ends_at=iso(period.ends_at),
+            )
+        )
     lock_ledger()
     _refuse_uncharged(period)
     row = Period.objects.filter(pk=period.pk, status=Status.ACTIVE)
     if not row.select_for_update(no_key=True).values_list("pk"):
-        raise LedgerError(f"{period.name} isn't active: only an active period is closed.")
+        raise LedgerError(
+            _("%(period)s isn't active: only an active period is closed.", period=period.name)
+        )
     left = all_open_holds(period=period)
     jobs = Job.objects.filter(pk__in={mine.job_id for mine in left})
     budgets = dict(jobs.values_list("pk", "budget_id"))
@@ -140,11 +160,28 @@ def apply_due_change_sets(*, now: datetime) -> list[Entry]:
 
 def _check_start(period: Period, at: datetime) -> None:
     if at < period.starts_at:
-        raise LedgerError(f"{period.name} starts at {iso(period.starts_at)}: start it then.")
+        raise LedgerError(
+            _(
+                "%(period)s starts at %(starts_at)s: start it then.",
+                period=period.name,
+                starts_at=iso(period.starts_at),
+            )
+        )
     if at >= period.ends_at:
-        raise LedgerError(f"{period.name} ended at {iso(period.ends_at)}: draft a later one.")
+        raise LedgerError(
+            _(
+                "%(period)s ended at %(ends_at)s: draft a later one.",
+                period=period.name,
+                ends_at=iso(period.ends_at),
+            )
+        )
     if not period.capacities.exists():
-        raise LedgerError(f"{period.name} has no planned capacity: plan it before it is started.")
+        raise LedgerError(
+            _(
+                "%(period)s has no planned capacity: plan it before it is started.",
+                period=period.name,
+            )
+        )
 
 
 def _refuse_an_earlier(period: Period) -> None:
@@ -153,8 +190,12 @@ def _refuse_an_earlier(period: Period) -> None:
     later = started.filter(starts_at__gt=period.starts_at).order_by("starts_at").first()
     if later is not None:
         raise LedgerError(
-            f"{period.name} can't start any more, since {later.name} has started after it: "
-            "withdraw it."
+            _(
+                "%(period)s can't start any more, since %(later)s has started after it: "
+                "withdraw it.",
+                period=period.name,
+                later=later.name,
+            )
         )
 
 
@@ -206,8 +247,11 @@ def _refuse_uncharged(period: Period) -> None:
         held = held.filter(ended_at=None) | held.filter(ended_at__gt=until)
     if held.exists():
         raise NotChargedYet(
-            f"{period.name} isn't charged to its end: close its timesteps up to "
-            f"{iso(period.ends_at)} first."
+            _(
+                "%(period)s isn't charged to its end: close its timesteps up to %(ends_at)s first.",
+                period=period.name,
+                ends_at=iso(period.ends_at),
+            )
         )
 
 

@@ -11,6 +11,7 @@ from django.db import transaction
 from django.db.models import F, Max
 
 from budgets.models import Period
+from clusters.saying import say as _
 from ledger.entries import free_key, write
 from ledger.figures import closed_until, segment_bounds
 from ledger.instants import LedgerError, iso, to_seconds, whole
@@ -36,7 +37,9 @@ def refund_run(*, run: Run, now: datetime, policy: str) -> int:
     """
     now = whole(now, "now")
     if run.end_reason != Run.EndReason.NODE_FAILURE:
-        raise LedgerError(f"Run {run} did not end by node failure: nothing is refunded.")
+        raise LedgerError(
+            _("Run %(run)s did not end by node failure: nothing is refunded.", run=run)
+        )
     lock_ledger()
     refunds = refunds_of(runs=[run], now=now, policy=policy)
     write(refunds)
@@ -54,7 +57,7 @@ def settle_late_end(*, run: Run, now: datetime, policy: str) -> int:
     """
     now, closed = whole(now, "now"), closed_until()
     if run.ended_at is None:
-        raise LedgerError(f"Run {run} has not ended: nothing is given back.")
+        raise LedgerError(_("Run %(run)s has not ended: nothing is given back.", run=run))
     if closed is None or closed <= run.ended_at:
         return 0
     lock_ledger()
@@ -109,7 +112,13 @@ def refunds_of(*, runs: Iterable[Run], now: datetime, policy: str) -> list[Entry
     the open one. What was charged past a run's end is no part of it (``settle_late_end``).
     """
     if policy not in POLICIES:
-        raise LedgerError(f"There is no refund policy {policy!r}: choose {', '.join(POLICIES)}.")
+        raise LedgerError(
+            _(
+                "There is no refund policy %(policy)s: choose %(policies)s.",
+                policy=repr(policy),
+                policies=", ".join(POLICIES),
+            )
+        )
     by_id = {run.pk: run for run in runs}
     if policy == "none" or not by_id:
         return []
@@ -130,7 +139,7 @@ def _due(charged: Mapping[Place, int], refunded: Mapping[Place, int]) -> dict[Pl
     """
     left: dict[int, int] = defaultdict(int)
     for sign, amounts in ((1, charged), (-1, refunded)):
-        for (run_id, _), amount in amounts.items():
+        for (run_id, _period), amount in amounts.items():
             left[run_id] += sign * amount
     found: dict[Place, int] = {}
     for (run_id, period_id), amount in charged.items():
@@ -220,5 +229,5 @@ def _open_period(now: datetime) -> Period:
     active = Period.objects.filter(status=Period.Status.ACTIVE)
     period = active.filter(starts_at__lte=now).order_by("-starts_at").first()
     if period is None:
-        raise LedgerError("No period is active: start one, corrections are written there.")
+        raise LedgerError(_("No period is active: start one, corrections are written there."))
     return period

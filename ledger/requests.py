@@ -21,6 +21,8 @@ from budgets.periods import active
 from budgets.raising import raise_share
 from budgets.refusals import Refused, credits
 from budgets.requests import checked_reason, link, lock_open, quantity
+from clusters.saying import instant
+from clusters.saying import say as _
 from ledger.figures import Accounts, accounts
 from ledger.grants import NOTE_MAX, transfer
 from ledger.instants import LedgerError, whole
@@ -41,12 +43,18 @@ def place_of_decision(request: Request, source: Budget) -> Budget:
     above = f"{request.budget.path}/".startswith(f"{source.path}/")
     if above and source.pk != request.budget_id:
         if request.unit == Unit.PERCENT and source.pk != parent.pk:
-            raise Refused("source", f"A share of {parent.path} comes from it or a sibling.")
+            raise Refused(
+                "source", _("A share of %(parent)s comes from it or a sibling.", parent=parent.path)
+            )
         return source
     raise Refused(
         "source",
-        f"{source.path} is neither above {request.budget.path} nor beside it: choose an ancestor's "
-        "reserve, or a sibling.",
+        _(
+            "%(source)s is neither above %(budget)s nor beside it: choose an ancestor's "
+            "reserve, or a sibling.",
+            source=source.path,
+            budget=request.budget.path,
+        ),
     )
 
 
@@ -54,7 +62,14 @@ def place_of_transfer(source: Budget, target: Budget) -> Budget:
     """Return the budget whose managers may move credits: where the two meet in the tree."""
     meet = [one for one in _above(source) if f"{target.path}/".startswith(f"{one.path}/")]
     if not meet:
-        raise Refused("to", f"{source.path} and {target.path} are in different organisations.")
+        raise Refused(
+            "to",
+            _(
+                "%(source)s and %(target)s are in different organisations.",
+                source=source.path,
+                target=target.path,
+            ),
+        )
     return meet[0]
 
 
@@ -82,7 +97,7 @@ def grant_request(
     place_of_decision(found, source)
     given = found.asked if given is None else given
     _check_given(found, source, given, now)
-    why = checked_reason(answer, "why") if answer.strip() else ""
+    why = checked_reason(answer, _("why")) if answer.strip() else ""
     note = f"request {found.pk}: {why}" if why else f"request {found.pk}"
     if found.unit == Unit.CREDITS:
         _move(found, source, found.budget, given, by, note, "", now)
@@ -100,11 +115,17 @@ def grant_request(
 def decline_request(*, request: Request, answer: str, by: User, now: datetime) -> Request:
     """Decline an open request, with a reason."""
     now = whole(now, "now")
-    why = checked_reason(answer, "why not: who asked will read it")
+    why = checked_reason(answer, _("why not: who asked will read it"))
     found = lock_open(request)
     _decide(found, Status.DECLINED, why, by, now)
-    what = f"{quantity(found)} for {found.budget.path}"
-    _tell_asker(found, f"{name_of(by)} declined {what}: {why}", now)
+    told = _(
+        "%(who)s declined %(quantity)s for %(budget)s: %(why)s",
+        who=name_of(by),
+        quantity=quantity(found),
+        budget=found.budget.path,
+        why=why,
+    )
+    _tell_asker(found, told, now)
     return found
 
 
@@ -125,7 +146,9 @@ def end_due(*, now: datetime) -> list[Request]:
         for pk, until, path in rows.values_list("pk", "until", "budget__path")
     )
     tries = Tries(LedgerError)
-    found = [tries.go(f"Request {pk} can't end", partial(_end, pk, now)) for _, _, pk in due]
+    found = [
+        tries.go(f"Request {pk} can't end", partial(_end, pk, now)) for _until, _depth, pk in due
+    ]
     return tries.end([one for one in found if one is not None])
 
 
@@ -139,11 +162,17 @@ def _end(pk: int, now: datetime) -> Request | None:
     if found.unit == Unit.CREDITS:
         told = _lapse(found, now)
     elif _was_set_back(found):
-        told = f"{quantity(found, found.given)} for {found.budget.path} has been set back."
+        told = _(
+            "%(quantity)s for %(budget)s has been set back.",
+            quantity=quantity(found, found.given),
+            budget=found.budget.path,
+        )
     else:
-        told = (
-            f"{quantity(found, found.given)} for {found.budget.path} was to be set back, but a "
-            "later change set stood in for that: look at its shares."
+        told = _(
+            "%(quantity)s for %(budget)s was to be set back, but a later change set stood in "
+            "for that: look at its shares.",
+            quantity=quantity(found, found.given),
+            budget=found.budget.path,
         )
     people = [*holders(Action.DECIDE_REQUESTS, _parent(found)), found.asked_by]
     _tell(found, people, Notice.Kind.ENDED, told, now)
@@ -157,7 +186,11 @@ def _lapse(found: Request, now: datetime) -> str:
     assert found.decided_by is not None, "somebody granted it"
     period = active(now)
     if period is None or found.decided_at is None or found.decided_at < period.starts_at:
-        return f"{quantity(found, found.given)} for {found.budget.path} ended with their period."
+        return _(
+            "%(quantity)s for %(budget)s ended with their period.",
+            quantity=quantity(found, found.given),
+            budget=found.budget.path,
+        )
     lock_ledger()
     to = _still_there(found.source, now)
     books = accounts(period=period, at=now)
@@ -166,10 +199,15 @@ def _lapse(found: Request, now: datetime) -> str:
         note = f"request {found.pk}: given until {found.until:%Y-%m-%d %H:%M} UTC"
         _move(found, found.budget, to, left, found.decided_by, note, ":back", now)
     is_divided = bool(books.tree.children(found.budget.pk, books.at))
-    below = " What budgets below it have stays there." if is_divided and left < found.given else ""
-    return (
-        f"Of {quantity(found, found.given)} for {found.budget.path}, {credits(left)} were left and "
-        f"went back.{below}"
+    below = (
+        _(" What budgets below it have stays there.") if is_divided and left < found.given else ""
+    )
+    return _(
+        "Of %(quantity)s for %(budget)s, %(left)s were left and went back.%(below)s",
+        quantity=quantity(found, found.given),
+        budget=found.budget.path,
+        left=credits(left),
+        below=below,
     )
 
 
@@ -201,13 +239,18 @@ def _was_set_back(found: Request) -> bool:
 
 def _check_given(found: Request, source: Budget, given: int, now: datetime) -> None:
     if found.until is not None and found.until <= now:
-        raise Refused("status", f"Request {found.pk} was for a time that has passed: decline it.")
+        raise Refused(
+            "status",
+            _("Request %(request)s was for a time that has passed: decline it.", request=found.pk),
+        )
     nodes = shares.tree(at=now)
     for one in (found.budget, source):
         if one.pk not in nodes:
-            raise Refused("source", f"{one.path} is archived: re-activate it first.")
+            raise Refused("source", _("%(one)s is archived: re-activate it first.", one=one.path))
     if not 0 < given <= found.asked:
-        raise Refused("given", f"Give more than nothing and at most {quantity(found)}.")
+        raise Refused(
+            "given", _("Give more than nothing and at most %(quantity)s.", quantity=quantity(found))
+        )
 
 
 def _move(
@@ -264,15 +307,31 @@ def _tell_granted(found: Request, now: datetime) -> None:
     assert found.decided_by is not None, "a decision has an author"
     assert found.source is not None, "what was granted came from somewhere"
     who, what = name_of(found.decided_by), quantity(found, found.given)
-    until = f" until {found.until:%d %b %Y %H:%M} UTC" if found.until else ""
+    until = _(" until %(until)s", until=instant(found.until)) if found.until else ""
     said = f": {found.answer}" if found.answer else "."
     out_of = named_to(found.asked_by, found.source)
-    given = f"{who} granted {what} for {found.budget.path} out of {out_of}{until}{said}"
+    given = _(
+        "%(who)s granted %(what)s for %(budget)s out of %(out_of)s%(until)s%(said)s",
+        who=who,
+        what=what,
+        budget=found.budget.path,
+        out_of=out_of,
+        until=until,
+        said=said,
+    )
     _tell_asker(found, given, now)
     if found.decision == Decision.SIBLING:
         for lead in leads(found.source):
             to = named_to(lead, found.budget)
-            text = f"{who} moved {what} from {found.source.path} to {to}{until}{said}"
+            text = _(
+                "%(who)s moved %(what)s from %(source)s to %(to)s%(until)s%(said)s",
+                who=who,
+                what=what,
+                source=found.source.path,
+                to=to,
+                until=until,
+                said=said,
+            )
             _tell(found, [lead], Notice.Kind.TRANSFERRED, text, now, found.source)
 
 

@@ -7,6 +7,7 @@ from functools import partial
 from zoneinfo import ZoneInfo
 
 from django.db import transaction
+from django.utils.translation import gettext_noop
 
 from budgets import access, checkpoints, periods
 from budgets.access import Action
@@ -15,13 +16,15 @@ from budgets.models import Budget, Checkpoint, Notice
 from budgets.notices import tell
 from budgets.one_by_one import Tries
 from budgets.refusals import credits, percent
+from clusters.saying import clock, in_english, joined, state
+from clusters.saying import say as _
 from ledger.instants import LedgerError, to_seconds, whole
 from ledger.losses import DAY, Loss, losses
 
 OF = {
-    Checkpoint.RemovedOf.PLANNED: "what was planned to date",
-    Checkpoint.RemovedOf.REMAINING: "what remains",
-    Checkpoint.RemovedOf.UNUSED: "what was planned to date and not used",
+    Checkpoint.RemovedOf.PLANNED: gettext_noop("what was planned to date"),
+    Checkpoint.RemovedOf.REMAINING: gettext_noop("what remains"),
+    Checkpoint.RemovedOf.UNUSED: gettext_noop("what was planned to date and not used"),
 }
 
 
@@ -56,7 +59,7 @@ def _announce(checkpoint: Checkpoint, stage: int, now: datetime) -> int:
                 users=access.leads(loss.budget),
                 budget=loss.budget,
                 kind=Notice.Kind.CHECKPOINT,
-                text=warning(checkpoint, loss) + before,
+                text=joined((warning(checkpoint, loss), before)),
                 key=f"{start}{loss.budget.pk}",
                 link=f"/budgets/{loss.budget.path}/plan",
                 now=now,
@@ -64,7 +67,7 @@ def _announce(checkpoint: Checkpoint, stage: int, now: datetime) -> int:
         for parent, below in _by_parent(found).items():
             key = f"{start}below:{parent.pk}"
             if key not in told:
-                text = _would_lose(checkpoint, parent, below) + before
+                text = joined((_would_lose(checkpoint, parent, below), before))
                 _tell_managers(parent, Notice.Kind.CHECKPOINT, text, key, checkpoint, now)
     return len(fresh)
 
@@ -84,9 +87,13 @@ def tell_taken(*, checkpoint: Checkpoint, taken: Sequence[Loss], now: datetime) 
         )
     for parent, below in _by_parent(lost).items():
         total = sum(loss.amount_mgpus for loss in below)
-        text = (
-            f"{credits(total)} credits went back to the reserve of {parent.path} at the "
-            f"checkpoint of {when(checkpoint)}: {_listed(below)}."
+        text = _(
+            "%(total)s credits went back to the reserve of %(parent)s at the checkpoint of "
+            "%(checkpoint)s: %(below)s.",
+            total=credits(total),
+            parent=parent.path,
+            checkpoint=when(checkpoint),
+            below=_listed(below),
         )
         key = f"taken:{checkpoint.pk}:below:{parent.pk}"
         _tell_managers(parent, Notice.Kind.TAKEN, text, key, checkpoint, now)
@@ -102,9 +109,13 @@ def tell_rest(
     now: datetime,
 ) -> None:
     """Tell both sides what was taken of what was set aside when a checkpoint was carried out."""
-    text = (
-        f"{budget.path} lost {credits(amount_mgpus)} more credits to the reserve of {parent.path} "
-        f"by the checkpoint of {when(checkpoint)}: they were set aside then, and are free now."
+    text = _(
+        "%(budget)s lost %(amount_mgpus)s more credits to the reserve of %(parent)s by "
+        "the checkpoint of %(checkpoint)s: they were set aside then, and are free now.",
+        budget=budget.path,
+        amount_mgpus=credits(amount_mgpus),
+        parent=parent.path,
+        checkpoint=when(checkpoint),
     )
     leads = access.leads(budget)
     tell(users=leads, budget=budget, kind=Notice.Kind.TAKEN, text=text, key=key, now=now)
@@ -120,40 +131,56 @@ def rest_note(checkpoint: Checkpoint) -> str:
 def note(checkpoint: Checkpoint, loss: Loss) -> str:
     """Return what the ledger says of what a checkpoint moves, for good."""
     if loss.back_mgpus:
-        return f"Checkpoint of {checkpoint.at:%Y-%m-%dT%H:%MZ}: given back, {_made_up(loss)}."
+        said = in_english(_made_up(loss))
+        return f"Checkpoint of {checkpoint.at:%Y-%m-%dT%H:%MZ}: given back, {said}."
     return (
-        f"Checkpoint of {checkpoint.at:%Y-%m-%dT%H:%MZ}: {reason(checkpoint, loss)}.{_kept(loss)}"
+        f"Checkpoint of {checkpoint.at:%Y-%m-%dT%H:%MZ}: "
+        f"{in_english(reason(checkpoint, loss))}.{in_english(_kept(loss))}"
     )
 
 
 def reason(checkpoint: Checkpoint, loss: Loss) -> str:
     """Say which step of the table applies to a budget, with the numbers; it must be one."""
     assert loss.step is not None
-    measured = checkpoint.get_measured_display().lower()
-    removed_of = OF[Checkpoint.RemovedOf(checkpoint.removed_of)]
-    in_all = ", in all" if checkpoint.cumulative else ""
-    return (
-        f"used {credits(loss.used_mgpus)} of {credits(loss.measured_mgpus)} {measured}, less than "
-        f"{percent(loss.step.below)}: {percent(loss.step.remove)} of {removed_of}{in_all}"
+    measured = state(checkpoint.get_measured_display())
+    removed_of = _(OF[Checkpoint.RemovedOf(checkpoint.removed_of)])
+    in_all = _(", in all") if checkpoint.cumulative else ""
+    return _(
+        "used %(used_mgpus)s of %(measured_mgpus)s %(measured)s, less than %(below)s: "
+        "%(remove)s of %(removed_of)s%(in_all)s",
+        used_mgpus=credits(loss.used_mgpus),
+        measured_mgpus=credits(loss.measured_mgpus),
+        measured=measured,
+        below=percent(loss.step.below),
+        remove=percent(loss.step.remove),
+        removed_of=removed_of,
+        in_all=in_all,
     )
 
 
 def warning(checkpoint: Checkpoint, loss: Loss) -> str:
     """Say what a budget would lose as things stand, and what use by when avoids it."""
-    text = (
-        f"As things stand {loss.budget.path} loses {credits(loss.amount_mgpus)} credits to the "
-        f"reserve of {loss.parent.path} at the checkpoint of {when(checkpoint)}: "
-        f"{reason(checkpoint, loss)}. It loses nothing if {credits(loss.missing_mgpus)} more are "
-        "used by then"
+    text = _(
+        "As things stand %(budget)s loses %(amount_mgpus)s credits to the reserve of "
+        "%(parent)s at the checkpoint of %(checkpoint)s: %(reason)s. It loses "
+        "nothing if %(missing_mgpus)s more are used by then",
+        budget=loss.budget.path,
+        amount_mgpus=credits(loss.amount_mgpus),
+        parent=loss.parent.path,
+        checkpoint=when(checkpoint),
+        reason=reason(checkpoint, loss),
+        missing_mgpus=credits(loss.missing_mgpus),
     )
+    parts: list[str] = [text]
     if loss.missing_a_day_mgpus is not None:
-        text += f", {credits(loss.missing_a_day_mgpus)} a day"
-    text += f"; in the last days it was {credits(loss.rate_mgpus)} a day"
+        parts.append(_(", %(amount)s a day", amount=credits(loss.missing_a_day_mgpus)))
+    parts.append(_("; in the last days it was %(amount)s a day", amount=credits(loss.rate_mgpus)))
     if loss.due_at_rate_mgpus:
-        text += f", at which {credits(loss.due_at_rate_mgpus)} are lost."
+        parts.append(_(", at which %(amount)s are lost.", amount=credits(loss.due_at_rate_mgpus)))
     else:
-        text += ", at which nothing is lost."
-    return f"{text} An exemption can be asked for until then.{_kept(loss)}"
+        parts.append(_(", at which nothing is lost."))
+    parts += [" ", _("An exemption can be asked for until then."), _kept(loss)]
+    return joined(parts)
 
 
 def _tell_returned(checkpoint: Checkpoint, back: Sequence[Loss], now: datetime) -> None:
@@ -162,17 +189,28 @@ def _tell_returned(checkpoint: Checkpoint, back: Sequence[Loss], now: datetime) 
             users=access.leads(loss.budget),
             budget=loss.budget,
             kind=Notice.Kind.TAKEN,
-            text=f"{loss.budget.path} got back {credits(loss.back_mgpus)} credits from the reserve "
-            f"of {loss.parent.path} at the checkpoint of {when(checkpoint)}: {_made_up(loss)}.",
+            text=_(
+                "%(budget)s got back %(back_mgpus)s credits from the reserve of %(parent)s at "
+                "the checkpoint of %(checkpoint)s: %(more)s.",
+                budget=loss.budget.path,
+                back_mgpus=credits(loss.back_mgpus),
+                parent=loss.parent.path,
+                checkpoint=when(checkpoint),
+                more=_made_up(loss),
+            ),
             key=f"returned:{checkpoint.pk}:{loss.budget.pk}",
             now=now,
         )
     for parent, below in _by_parent(back).items():
         total = credits(sum(loss.back_mgpus for loss in below))
-        each = ", ".join(f"{loss.budget.slug} {credits(loss.back_mgpus)}" for loss in below)
-        text = (
-            f"{total} credits of the reserve of {parent.path} were given back at the checkpoint of "
-            f"{when(checkpoint)}: {each}."
+        each = _each((loss.budget.slug, loss.back_mgpus) for loss in below)
+        text = _(
+            "%(total)s credits of the reserve of %(parent)s were given back at the "
+            "checkpoint of %(checkpoint)s: %(each)s.",
+            total=total,
+            parent=parent.path,
+            checkpoint=when(checkpoint),
+            each=each,
         )
         # Others below it may be given back theirs later, and are told of then.
         key = f"returned:{checkpoint.pk}:below:{parent.pk}:{below[0].budget.pk}"
@@ -181,10 +219,12 @@ def _tell_returned(checkpoint: Checkpoint, back: Sequence[Loss], now: datetime) 
 
 def _made_up(loss: Loss) -> str:
     rest = loss.found.back - loss.back_mgpus
-    short = f"; {credits(rest)} more are not in the reserve" if rest else ""
-    return (
-        f"use made up for it: {credits(loss.used_mgpus)} of {credits(loss.measured_mgpus)} "
-        f"are used{short}"
+    short = _("; %(rest)s more are not in the reserve", rest=credits(rest)) if rest else ""
+    return _(
+        "use made up for it: %(used_mgpus)s of %(measured_mgpus)s are used%(short)s",
+        used_mgpus=credits(loss.used_mgpus),
+        measured_mgpus=credits(loss.measured_mgpus),
+        short=short,
     )
 
 
@@ -192,32 +232,50 @@ def _not_counted(checkpoint: Checkpoint) -> str:
     """Say of a checkpoint after another that what that one will take is not in the amounts."""
     open_ones = checkpoint.period.checkpoints.filter(done_at=None, at__lt=checkpoint.at)
     first = open_ones.select_related("period").order_by("at").first()
-    return f" What the checkpoint of {when(first)} takes is not counted yet." if first else ""
+    return (
+        _(" What the checkpoint of %(first)s takes is not counted yet.", first=when(first))
+        if first
+        else ""
+    )
 
 
 def _would_lose(checkpoint: Checkpoint, parent: Budget, below: Sequence[Loss]) -> str:
     total = sum(loss.amount_mgpus for loss in below)
-    return (
-        f"As things stand {len(below)} of the budgets of {parent.path} lose {credits(total)} "
-        f"credits to its reserve at the checkpoint of {when(checkpoint)}: {_listed(below)}."
+    return _(
+        "As things stand %(count)s of the budgets of %(parent)s lose %(total)s credits "
+        "to its reserve at the checkpoint of %(checkpoint)s: %(below)s.",
+        count=len(below),
+        parent=parent.path,
+        total=credits(total),
+        checkpoint=when(checkpoint),
+        below=_listed(below),
     )
 
 
 def _lost(checkpoint: Checkpoint, loss: Loss) -> str:
-    return (
-        f"{loss.budget.path} lost {credits(loss.amount_mgpus)} credits to the reserve of "
-        f"{loss.parent.path} at the checkpoint of {when(checkpoint)}: "
-        f"{reason(checkpoint, loss)}.{_kept(loss)}"
+    return _(
+        "%(budget)s lost %(amount_mgpus)s credits to the reserve of %(parent)s at the "
+        "checkpoint of %(checkpoint)s: %(reason)s.%(more)s",
+        budget=loss.budget.path,
+        amount_mgpus=credits(loss.amount_mgpus),
+        parent=loss.parent.path,
+        checkpoint=when(checkpoint),
+        reason=reason(checkpoint, loss),
+        more=_kept(loss),
     )
 
 
 def _kept(loss: Loss) -> str:
     rest = loss.due_mgpus - loss.amount_mgpus
-    return f" {credits(rest)} more are due, but spent or set aside." if rest else ""
+    return _(" %(rest)s more are due, but spent or set aside.", rest=credits(rest)) if rest else ""
+
+
+def _each(amounts: Iterable[tuple[str, int]]) -> str:
+    return joined((joined((slug, " ", credits(amount))) for slug, amount in amounts), ", ")
 
 
 def _listed(below: Sequence[Loss]) -> str:
-    return ", ".join(f"{loss.budget.slug} {credits(loss.amount_mgpus)}" for loss in below)
+    return _each((loss.budget.slug, loss.amount_mgpus) for loss in below)
 
 
 def _tell_managers(
@@ -250,4 +308,4 @@ def _stage(checkpoint: Checkpoint, now: datetime) -> int | None:
 def when(checkpoint: Checkpoint) -> str:
     """Return a checkpoint's instant on its period's clocks, as people read it."""
     zone = ZoneInfo(checkpoint.period.time_zone)
-    return f"{checkpoint.at.astimezone(zone):%-d %B %Y %H:%M} ({zone.key})"
+    return joined((clock(checkpoint.at.astimezone(zone)), f" ({zone.key})"))

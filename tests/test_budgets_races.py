@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from django.db import Error, connection, transaction
 
-from budgets import change_sets, services, shares, structure
+from budgets import change_sets, places, services, shares, structure
 from budgets.models import Budget, ChangeSet, Share
 from budgets.services import Refused, StaleBase
 from clusters.models import Pool
@@ -319,14 +319,15 @@ def at_the_same_place(
 
     Where one waits for the other's locks instead, it goes on alone after a second.
     """
-    both, check = Barrier(2), structure._check_place
+    both, check = Barrier(2), places.check_place
 
     def meet(parent: Budget, slug: str) -> None:
         with suppress(BrokenBarrierError):
             both.wait(timeout=1)
         check(parent, slug)
 
-    monkeypatch.setattr(structure, "_check_place", meet)
+    for module in (places, structure):
+        monkeypatch.setattr(module, "check_place", meet)
 
     def one(work: Callable[[], object]) -> object:
         try:

@@ -1,5 +1,6 @@
 """The demo institute: a short day of it, played for real, and told."""
 
+import math
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from typing import Any
@@ -9,12 +10,15 @@ from django.conf import settings
 from django.contrib.auth import authenticate
 from django.core.management import CommandError, call_command
 
-from allocator.demo import day, institute, people, telling, work
+from allocator.demo import computing, day, institute, people, telling, work
 from allocator.demo.institute import Institute
 from allocator.models import Cycle
 from allocator.telling import books, frame, picture
 from budgets.models import Budget, ChangeSet, Notice, Period
 from clusters.models import Window
+from forecasting import works
+from forecasting.core.kinds import KINDS
+from forecasting.models import Forecast
 from ledger import reports
 from ledger.models import Entry
 from tests import factories as make
@@ -57,6 +61,8 @@ def _the_day_has_what_it_promises(place: Institute) -> None:
     assert stories.exists()
     assert Run.objects.filter(end_reason=Run.EndReason.FAILED).exists()
     assert sum(row.parked_mgpus for row in _figures(place).values()) > 0
+    made = Forecast.objects.values_list("method", "planned")
+    assert {("physics", True), ("declared", True), ("physics", False)} <= set(made)
     session = Job.objects.get(session=True)
     assert session.name == "grasp-notebook"
     extension = Extension.objects.get(run__job=session)
@@ -206,10 +212,47 @@ def test_asks_are_the_same_each_time_and_about_what_the_day_wants() -> None:
         "sky-notebook": "ines",
     }
     demand = sum(ask.gpu_hours for ask in asks) / work.CAPACITY_GPU_H
-    assert 2.0 <= demand <= 2.5
+    assert 2.0 <= demand <= 2.7
     assert {ask.spec.gpus for ask in asks} >= {1, 2, 4, 8, 16, 32}
     for ask in asks:
+        _computes_what_can_be_and_takes_about_that(ask)
         validate(ask.spec, longest_minimum_runtime_s=settings.MINIMUM_RUNTIME_MAX_HOURS * 3600)
+
+
+def _computes_what_can_be_and_takes_about_that(ask: work.Ask) -> None:
+    spec = ask.spec
+    if not spec.work:
+        assert spec.expected_duration_s or spec.session or spec.is_realtime, spec.name
+        return
+    assert works.problem_with(kind=spec.kind, work=spec.work, gpus=spec.gpus) is None
+    kind, (pool,) = KINDS[spec.kind], spec.pools
+    read = kind.read(spec.work, gpu=pool.upper(), gpus=spec.gpus)
+    found = kind.estimate(read, computing.PHYSICS, spec.gpus or 1)
+    assert found.fits, spec.name
+    if "fails_after_s" not in spec.spec["simulate"]:
+        row = computing.COMPUTING[computing.NUMBER.sub("", spec.name)]
+        off = math.log(spec.spec["simulate"]["duration_s"] / found.p50 / row.site)
+        assert abs(off) < 3 * computing.SCATTER, spec.name
+
+
+@pytest.mark.once
+def test_the_day_s_jobs_say_what_they_compute_and_half_of_them_nothing_else() -> None:
+    asks = work.asks(start=NOW.replace(second=0, minute=0) - timedelta(days=1))
+    said = [ask.spec for ask in asks if ask.spec.work]
+    assert len(said) > 0.6 * len(asks)
+    assert 0.35 < sum(spec.expected_duration_s is None for spec in said) / len(said) < 0.65
+    assert {spec.kind for spec in said} == {*KINDS}
+    variants = {KINDS[s.kind].variant(KINDS[s.kind].read(s.work or {}, gpu="H100")) for s in said}
+    assert variants >= {
+        "full-cpt",
+        "lora-rlvr",
+        "lora-dpo",
+        "full-sft",
+        "bf16",
+        "fp8",
+        "gptq",
+        "awq",
+    }
 
 
 @pytest.mark.once

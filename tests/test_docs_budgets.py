@@ -10,7 +10,7 @@ from django.urls import URLPattern, resolve
 
 from budgets import access, services, shares
 from budgets.models import Budget
-from budgets.structure import SLUG
+from budgets.places import SLUG
 from config import urls
 from ledger import reports
 from ledger import services as ledger

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.db import Error, connection
 
-from budgets import services, shares, structure
+from budgets import places, services, shares, structure
 from budgets.models import Budget, FormerName
 from budgets.services import Refused
 from tests import factories as make
@@ -39,7 +39,7 @@ def meet(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[list[Budget], l
     Each waits before it looks whether its slug is free for the other to come as far; where the
     other waits for its locks instead, it goes on alone after half a second.
     """
-    check = structure._check_free
+    check = places.check_free
 
     def both(*work: Callable[[], Budget]) -> tuple[list[Budget], list[str]]:
         barrier = Barrier(2)
@@ -49,10 +49,12 @@ def meet(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[list[Budget], l
                 barrier.wait(timeout=0.5)
             check(path)
 
-        monkeypatch.setattr(structure, "_check_free", meeting)
+        for module in (places, structure):
+            monkeypatch.setattr(module, "check_free", meeting)
         with ThreadPoolExecutor(2) as pool:
             results = list(pool.map(_closing, work))
-        monkeypatch.setattr(structure, "_check_free", check)
+        for module in (places, structure):
+            monkeypatch.setattr(module, "check_free", check)
         errors = [one for one in results if isinstance(one, Error)]
         assert errors == []
         refused = [one.sentence for one in results if isinstance(one, Refused)]

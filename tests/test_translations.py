@@ -1,9 +1,11 @@
 """The Portuguese words: complete, in step with the pages, the same numbers and tags in them."""
 
+import ast
 import gettext
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -140,3 +142,57 @@ def test_texts_are_found_wherever_they_stand():
         "_('a' 'b'); ngettext('c', 'd', n); p('e', 'f'); _(name)\n"
     )
     assert set(translating.in_python(module)) == {("", "ab", ""), ("", "c", "d"), ("e", "f", "")}
+
+
+# Errors whose sentences people read on pages and in answers of the API.
+REFUSALS = {
+    *("Refused", "LedgerError", "WrongList", "WrongNote", "CannotEstimate", "TooLong", "Conflict"),
+    *("NotChargedYet", "KeyTaken", "PermissionDenied", "Http404", "NotFound", "AdmissionError"),
+    *("ValidationError", "NotRepeatable", "ParseError", "Busy"),
+}
+# Read by who runs commands, or by programs: those speak English.
+ENGLISH = ("management", "replay", "launcher", "demo", "core", "focus_check.py")
+
+
+def untranslated(source: str) -> Iterator[int]:
+    """Yield the lines of refusals with a sentence that no gettext sees."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            name = ast.unparse(node.exc.func).rpartition(".")[2]
+            if name in REFUSALS and any(map(is_sentence, bare(node.exc))):
+                yield node.lineno
+
+
+def bare(node: ast.AST) -> Iterator[str]:
+    """Yield the texts below a call that stand in no further call."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.JoinedStr):
+            said = (one.value for one in child.values if isinstance(one, ast.Constant))
+            yield " ".join(str(one) for one in said)
+        elif isinstance(child, ast.Constant) and isinstance(child.value, str):
+            yield child.value
+        elif not isinstance(child, ast.Call):
+            yield from bare(child)
+
+
+def is_sentence(text: str) -> bool:
+    return " " in text.strip() and len(re.findall(r"[A-Za-z]{2,}", text)) > 1
+
+
+def test_every_refusal_is_said_in_the_readers_language():
+    found = [
+        f"{path.relative_to(translating.ROOT)}:{line}"
+        for app in translating.APPS
+        for path in sorted((translating.ROOT / app).rglob("*.py"))
+        if not set(ENGLISH) & set(path.parts)
+        for line in untranslated(path.read_text(encoding="utf-8"))
+    ]
+    assert found == [], "say it by clusters.saying, see docs/ui.md, Languages"
+
+
+def test_what_a_refusal_without_translation_is():
+    assert list(untranslated('raise Refused("at", f"{x} is over.")')) == [1]
+    assert list(untranslated('raise Conflict("Ask again.")')) == [1]
+    assert list(untranslated('raise ValidationError({"at": ["Ask again."]})')) == [1]
+    assert list(untranslated('raise Refused("at", _("%(x)s is over.", x=f"{a} b c"))')) == []
+    assert list(untranslated("raise Conflict(words, state=name)")) == []

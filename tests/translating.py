@@ -13,6 +13,11 @@ PO = ROOT / "locale/pt_BR/LC_MESSAGES/django.po"
 APPS = ("allocator", "budgets", "clusters", "config", "forecasting", "ledger", "workloads")
 # How many texts each takes, and whether a context stands before them.
 CALLS = {"gettext": 1, "ngettext": 2, "pgettext": 2, "npgettext": 3}
+MODULES = ("django.utils.translation", "clusters.saying")
+MEANS = {
+    **{f"{name}{how}": name for name in CALLS for how in ("", "_lazy", "_noop")},
+    "say": "gettext",
+}
 STRING = r"u?('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")"
 IN_TEMPLATE = re.compile(
     rf"\b(_|gettext|ngettext|pgettext|npgettext)\(\s*{STRING}(?:\s*,\s*{STRING})?(?:\s*,\s*{STRING})?"
@@ -76,11 +81,11 @@ def in_python(source: str) -> Iterator[Text]:
     """Yield what a module has translated: calls of gettext's functions, under any name."""
     tree = ast.parse(source)
     names = {
-        one.asname or one.name: one.name.removesuffix("_lazy")
+        one.asname or one.name: MEANS[one.name]
         for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.module == "django.utils.translation"
+        if isinstance(node, ast.ImportFrom) and node.module in MODULES
         for one in node.names
-        if one.name.removesuffix("_lazy") in CALLS
+        if one.name in MEANS
     }
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
@@ -99,6 +104,6 @@ def used() -> set[Text]:
     for app in APPS:
         for path in (ROOT / app).rglob("*.py"):
             text = path.read_text(encoding="utf-8")
-            if "gettext" in text:
+            if "gettext" in text or "clusters.saying" in text:
                 found.update(in_python(text))
     return found

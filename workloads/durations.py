@@ -2,9 +2,15 @@
 
 import re
 
+from django.utils.translation import gettext_noop
+
+from clusters.saying import say as _
+
 SECONDS = {"d": 86_400, "h": 3600, "min": 60, "m": 60, "s": 1}
 PART = re.compile(r"(\d+(?:[.,]\d+)?)\s*(d|h|min|m|s)?", re.IGNORECASE)
-NOT_UNDERSTOOD = "Write a length of time such as 90 min, 1 h 30 or 2 d, not “{text}”."
+NOT_UNDERSTOOD = gettext_noop(
+    "Write a length of time such as 90 min, 1 h 30 or 2 d, not “%(text)s”."
+)
 
 
 def parse(text: str) -> int:
@@ -19,12 +25,12 @@ def parse(text: str) -> int:
         return int(clock[1]) * 3600 + int(clock[2]) * 60
     parts = list(PART.finditer(cleaned))
     if not parts or PART.sub("", cleaned).strip():
-        raise ValueError(NOT_UNDERSTOOD.format(text=text.strip()[:40]))
+        raise ValueError(_(NOT_UNDERSTOOD, text=text.strip()[:40]))
     total, last = 0.0, ""
     for part in parts:
         unit = part[2] or {"": "h", "d": "h", "h": "min", "min": "s", "m": "s"}.get(last, "")
         if not unit or (last and SECONDS[unit] >= SECONDS[last]):
-            raise ValueError(NOT_UNDERSTOOD.format(text=text.strip()[:40]))
+            raise ValueError(_(NOT_UNDERSTOOD, text=text.strip()[:40]))
         total += float(part[1].replace(",", ".")) * SECONDS[unit]
         last = unit
     return round(total)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from zoneinfo import available_timezones
 
+from clusters.saying import number
+from clusters.saying import say as _
 from workloads.models import Job
 
 MAX_GPUS = 4096
@@ -80,18 +82,21 @@ def validate(
 
 def _text_problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
     if not spec.name.strip() or len(spec.name) > 100:
-        yield "name", "Give a name of 1 to 100 characters."
+        yield "name", _("Give a name of 1 to 100 characters.")
     for name, text, most in (
         ("name", spec.name, 100),
         ("command", spec.command, 100_000),
         ("idempotency_key", spec.idempotency_key or "", 100),
     ):
         if "\x00" in text:
-            yield name, f"Leave out the NUL character in {name}."
+            yield (name, _("Leave out the NUL character in %(name)s.", name=name))
         if len(text) > most:
-            yield name, f"Keep {name} to {most:,} characters or fewer."
+            yield (
+                name,
+                _("Keep %(name)s to %(most)s characters or fewer.", name=name, most=number(most)),
+            )
     if spec.idempotency_key == "":
-        yield "idempotency_key", "Give an idempotency key of 1 to 100 characters, or none."
+        yield "idempotency_key", _("Give an idempotency key of 1 to 100 characters, or none.")
 
 
 def _choice_problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
@@ -101,7 +106,15 @@ def _choice_problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
         ("when_unfunded", spec.when_unfunded, Job.WhenUnfunded.values),
     ):
         if value not in choices:
-            yield name, f"Choose one of {', '.join(choices)}: {name} can't be {value!r}."
+            yield (
+                name,
+                _(
+                    "Choose one of %(choices)s: %(name)s can't be %(value)s.",
+                    choices=", ".join(choices),
+                    name=name,
+                    value=repr(value),
+                ),
+            )
 
 
 def _time_problems(spec: JobSpec, longest: int) -> Iterator[tuple[str, str]]:
@@ -111,64 +124,111 @@ def _time_problems(spec: JobSpec, longest: int) -> Iterator[tuple[str, str]]:
         ("time_limit_s", spec.time_limit_s, 1),
     ):
         if value is not None and not least <= value <= MAX_SECONDS:
-            yield name, f"Give {name} as {least} to {MAX_SECONDS:,} seconds."
+            yield (
+                name,
+                _(
+                    "Give %(name)s as %(least)s to %(max_seconds)s seconds.",
+                    name=name,
+                    least=least,
+                    max_seconds=number(MAX_SECONDS),
+                ),
+            )
     if spec.minimum_runtime_s is not None and spec.minimum_runtime_s > longest:
         yield (
             "minimum_runtime_s",
-            f"A minimum runtime is at most {longest // 3600} h here: give {longest:,} s or less.",
+            _(
+                "A minimum runtime is at most %(hours)s h here: give %(seconds)s s or less.",
+                hours=longest // 3600,
+                seconds=number(longest),
+            ),
         )
     limit = spec.time_limit_s
     if limit is not None and (spec.minimum_runtime_s or 0) > limit:
-        yield "minimum_runtime_s", "Give a minimum runtime that is not above the time limit."
+        yield "minimum_runtime_s", _("Give a minimum runtime that is not above the time limit.")
 
 
 def _session_problems(spec: JobSpec, longest: int) -> Iterator[tuple[str, str]]:
     if spec.is_realtime:
-        yield "session", "A real-time service runs until it is stopped: it can't be a session."
+        yield "session", _("A real-time service runs until it is stopped: it can't be a session.")
     limit = spec.time_limit_s
     if limit is None:
-        yield "time_limit_s", "Give a session a time limit: it is ended there, if not extended."
+        yield "time_limit_s", _("Give a session a time limit: it is ended there, if not extended.")
     elif limit > longest:
         yield (
             "time_limit_s",
-            f"A session lasts at most {longest // 3600} h here: give {longest:,} s or less.",
+            _(
+                "A session lasts at most %(hours)s h here: give %(seconds)s s or less.",
+                hours=longest // 3600,
+                seconds=number(longest),
+            ),
         )
     if spec.minimum_runtime_s not in (None, limit):
         yield (
             "minimum_runtime_s",
-            "Leave the minimum runtime out: a session is protected for its time limit.",
+            _("Leave the minimum runtime out: a session is protected for its time limit."),
         )
     if spec.resumable:
-        yield "resumable", "A session can't be resumable: what it holds in memory is lost."
+        yield "resumable", _("A session can't be resumable: what it holds in memory is lost.")
 
 
 def _block_problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
     if spec.gpus is None:
-        yield "gpus", "Say how many GPUs: a power of two."
+        yield "gpus", _("Say how many GPUs: a power of two.")
     elif not 1 <= spec.gpus <= MAX_GPUS:
-        yield "gpus", f"Ask for 1 to {MAX_GPUS:,} GPUs."
+        yield ("gpus", _("Ask for 1 to %(max_gpus)s GPUs.", max_gpus=number(MAX_GPUS)))
     elif spec.gpus & (spec.gpus - 1):
         smaller = 1 << (spec.gpus.bit_length() - 1)
-        yield "gpus", f"Ask for a power of two: {smaller} or {2 * smaller} GPUs, not {spec.gpus}."
+        yield (
+            "gpus",
+            _(
+                "Ask for a power of two: %(smaller)s or %(larger)s GPUs, not %(gpus)s.",
+                smaller=smaller,
+                larger=2 * smaller,
+                gpus=spec.gpus,
+            ),
+        )
     if spec.profile or spec.swap_cap is not None:
-        yield "profile", "Only a real-time service has a profile and a swap cap: leave them out."
+        yield "profile", _("Only a real-time service has a profile and a swap cap: leave them out.")
 
 
 def _profile_problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
     if spec.gpus is not None:
-        yield "gpus", "Leave gpus out: a real-time service's demand is its profile."
+        yield "gpus", _("Leave gpus out: a real-time service's demand is its profile.")
     if spec.time_zone not in available_timezones():
-        yield "time_zone", f"Give an IANA time zone such as Europe/Berlin, not {spec.time_zone!r}."
+        yield (
+            "time_zone",
+            _(
+                "Give an IANA time zone such as Europe/Berlin, not %(time_zone)s.",
+                time_zone=repr(spec.time_zone),
+            ),
+        )
     if not 1 <= spec.step_minutes <= DAY_MINUTES:
-        yield "step_minutes", f"Give step_minutes as 1 to {DAY_MINUTES}."
+        yield (
+            "step_minutes",
+            _("Give step_minutes as 1 to %(day_minutes)s.", day_minutes=DAY_MINUTES),
+        )
     elif len(spec.profile) * spec.step_minutes not in (DAY_MINUTES, WEEK_MINUTES):
         yield (
             "profile",
-            f"Give a profile that spans a day or a week: {DAY_MINUTES // spec.step_minutes} or "
-            f"{WEEK_MINUTES // spec.step_minutes} steps of {spec.step_minutes} min, "
-            f"not {len(spec.profile)}.",
+            _(
+                "Give a profile that spans a day or a week: %(day_minutes)s or "
+                "%(week_minutes)s steps of %(step_minutes)s min, not %(count)s.",
+                day_minutes=DAY_MINUTES // spec.step_minutes,
+                week_minutes=WEEK_MINUTES // spec.step_minutes,
+                step_minutes=spec.step_minutes,
+                count=len(spec.profile),
+            ),
         )
     if any(not 0 <= gpus <= MAX_GPUS for gpus in spec.profile) or not any(spec.profile):
-        yield "profile", f"Give 0 to {MAX_GPUS:,} GPUs per step, above 0 in one at least."
+        yield (
+            "profile",
+            _(
+                "Give 0 to %(max_gpus)s GPUs per step, above 0 in one at least.",
+                max_gpus=number(MAX_GPUS),
+            ),
+        )
     if spec.swap_cap is None or not 1 <= spec.swap_cap <= MAX_GPUS:
-        yield "swap_cap", f"Give a swap cap of 1 to {MAX_GPUS:,} GPUs per timestep."
+        yield (
+            "swap_cap",
+            _("Give a swap cap of 1 to %(max_gpus)s GPUs per timestep.", max_gpus=number(MAX_GPUS)),
+        )

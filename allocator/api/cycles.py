@@ -25,6 +25,7 @@ from allocator.pages.cycle_replay import Differs
 from allocator.pages.names import Names
 from allocator.reading import Bar, PlanView
 from budgets.access import Standing, standing
+from clusters.saying import say as _
 from config import clock
 from config.fields import LARGEST_INTEGER, Instant, Strict, Text
 from config.problems import Conflict
@@ -97,7 +98,7 @@ class Plan(APIView):
     def get(self, request: Request) -> Response:
         cycle = reading.newest()
         if cycle is None:
-            raise Http404("No cycle has committed a plan yet: the first tick makes one.")
+            raise Http404(_("No cycle has committed a plan yet: the first tick makes one."))
         view = reading.plan_view(cycle)
         found = {
             "now": clock.now(),

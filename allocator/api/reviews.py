@@ -23,6 +23,7 @@ from allocator.reviews.freezing import frozen
 from budgets.access import Action, can
 from budgets.models import Budget
 from budgets.refusals import Refused
+from clusters.saying import say as _
 from config import clock
 from config.fields import Instant, Integer, Strict, Text
 from config.problems import Conflict
@@ -160,7 +161,13 @@ class ReviewFile(APIView):
     def get(self, request: Request, kind: str, pk: int, path: str) -> HttpResponse:
         asked = _asked(request, pk, path)
         if kind not in review_files.KINDS:
-            raise NotFound(f"There is no {kind}: ask for {', '.join(review_files.KINDS)}.")
+            raise NotFound(
+                _(
+                    "There is no %(kind)s: ask for %(kinds)s.",
+                    kind=kind,
+                    kinds=", ".join(review_files.KINDS),
+                )
+            )
         try:
             user = cast(User, request.user)
             file = review_files.file_of(user, asked=asked, kind=kind, now=clock.now())
@@ -260,11 +267,19 @@ def _text(request: Request) -> str:
 def _own(request: Request, pk: int) -> ReviewComment:
     found = commenting.find(request.user, pk)
     if found.author_id != request.user.pk:
-        raise PermissionDenied(f"It is {name_of(found.author)}'s comment: only they change it.")
+        raise PermissionDenied(
+            _("It is %(author)s's comment: only they change it.", author=name_of(found.author))
+        )
     return found
 
 
 def _require(request: Request, action: Action, budget: Budget) -> None:
     if not can(request.user, action, budget):
         what = str(action).replace("_", " ")
-        raise PermissionDenied(f"You may see {budget.path}, but not {what}: ask its manager.")
+        raise PermissionDenied(
+            _(
+                "You may see %(budget)s, but not %(what)s: ask its manager.",
+                budget=budget.path,
+                what=what,
+            )
+        )

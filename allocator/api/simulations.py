@@ -7,6 +7,7 @@ from typing import Any, cast
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.http import Http404
+from django.utils.translation import gettext_lazy
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
@@ -24,11 +25,12 @@ from budgets import services
 from budgets.access import Standing, get_budget_or_404, simulated_q, standing, visible_q
 from budgets.models import WHOLE, Budget, ChangeSet, Period
 from clusters.models import Pool
+from clusters.saying import say as _
 from config import clock
 from config.fields import Boolean, Instant, Integer, Strict, Text
 
 HEAVY = ("trace", "trees", "picture")
-NONE_SEEN = "There is none with this number, or none that you see."
+NONE_SEEN = gettext_lazy("There is none with this number, or none that you see.")
 DRAFTS = ("change_set", "period", "draft", "tree", "equal_shares")
 
 
@@ -51,7 +53,7 @@ class HistoryIn(Strict):
             return asking.last_days(given["days"], now=now)
         if given.keys() == {"from", "to"}:
             return given["from"], given["to"]
-        raise ValidationError({"history": ["Give either days, or from and to."]})
+        raise ValidationError({"history": [_("Give either days, or from and to.")]})
 
 
 class TraceIn(Strict):
@@ -188,7 +190,7 @@ class CancelSimulation(APIView):
         """End it: what waits isn't begun, what runs stops within seconds."""
         found = asking.find(request.user, pk)
         if not asking.may_cancel(request.user, found):
-            raise PermissionDenied("Only who asked for it, or a manager of its budget, ends it.")
+            raise PermissionDenied(_("Only who asked for it, or a manager of its budget, ends it."))
         made = asking.cancel(simulation=found, now=clock.now())
         return Response(_out(made, standing(request.user)))
 
@@ -220,7 +222,9 @@ def _draft(request: Request, given: dict[str, Any]) -> Draft:
     # An empty tree is a wrong one, and 0 is no change set's number: neither means today's shares.
     named = [one for one in DRAFTS if one in given and (one != "equal_shares" or given[one])]
     if len(named) > 1:
-        raise ValidationError({named[1]: [f"Give one of {', '.join(DRAFTS)}, or none."]})
+        raise ValidationError(
+            {named[1]: [_("Give one of %(drafts)s, or none.", drafts=", ".join(DRAFTS))]}
+        )
     if "change_set" in named:
         seen = ChangeSet.objects.filter(visible_q(request.user, "parent__"))
         return Draft(change_set=_one(seen, "change_set", given["change_set"]))
@@ -242,7 +246,7 @@ def _vector(request: Request, given: dict[str, Any]) -> Draft:
     for slug, by_pool in given["overrides"].items():
         for name, share in by_pool.items():
             if name not in pools:
-                raise ValidationError({"draft": [f"There is no pool {name!r}."]})
+                raise ValidationError({"draft": [_("There is no pool %(name)s.", name=repr(name))]})
             overrides[children[slug], pools[name]] = share
     vector = services.checked_vector(
         parent=parent,

@@ -14,6 +14,7 @@ from budgets import services as budgets
 from budgets import shares as reads
 from budgets.models import Budget, ChangeSet, Notice
 from clusters.models import Pool
+from forecasting import retraining
 from ledger import reports
 from ledger import services as ledger
 from ledger.models import Entry
@@ -38,6 +39,7 @@ def play(place: Institute, *, now: datetime) -> Iterator[Cycle]:
             for one in playing.play(start=reached, end=place.end, arrivals=arrivals):
                 _at_their_desks(one.at)
                 yield one
+        retraining.retrain_all(now=place.end)  # as beat does by night
         return
     _start_quarters(place, now)
     made = cycle.run(at=now, trigger="catch-up")

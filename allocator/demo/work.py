@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from allocator.demo.computing import described
 from allocator.demo.institute import NODE_GPUS, NODES, ZONE
 from workloads.models import Job
 from workloads.specs import JobSpec
@@ -50,7 +51,9 @@ class Ask:
 
     @property
     def gpu_hours(self) -> float:
-        return (self.spec.gpus or 0) * (self.spec.expected_duration_s or 0) / HOUR
+        """By what it really takes, where the day says, else as declared."""
+        truth_s = self.spec.spec.get("simulate", {}).get("duration_s")
+        return (self.spec.gpus or 0) * (truth_s or self.spec.expected_duration_s or 0) / HOUR
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,8 @@ def asks(*, start: datetime, seed: int = SEED) -> list[Ask]:
             wanted.append(ask)
             total += ask.gpu_hours
     wanted += [*_debugging(draw, start), *_sessions()]
+    computes = random.Random(f"{seed} computes3")  # a day that has all that its tour tells
+    wanted = [replace(ask, spec=described(ask.spec, computes)) for ask in wanted]
     return sorted(wanted, key=lambda ask: ask.after_s)
 
 

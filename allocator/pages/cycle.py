@@ -7,6 +7,7 @@ from typing import Any
 
 from django.conf import settings
 from django.http import Http404
+from django.utils.translation import gettext_lazy
 
 from allocator import repeating
 from allocator.models import Alarm, Cycle
@@ -17,7 +18,7 @@ from allocator.pages.cycle_reader import Reader
 from allocator.pages.names import Names
 from budgets.access import Person
 
-NOT_HERE = "There is no such cycle, or you may not see all that is in it."
+NOT_HERE = gettext_lazy("There is no such cycle, or you may not see all that is in it.")
 
 
 @dataclass(frozen=True)

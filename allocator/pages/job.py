@@ -21,6 +21,7 @@ from budgets.access import Person, Standing, visible_q
 from budgets.hues import Hue
 from budgets.periods import active
 from clusters.models import Pool
+from clusters.saying import say as _
 from forecasting.models import Forecast
 from ledger import reports
 from ledger.entries import Attempt
@@ -156,7 +157,7 @@ def find(user: Person, pk: int) -> Job:
         .first()
     )
     if job is None:
-        raise Http404("There is no such job, or none that you may see.")
+        raise Http404(_("There is no such job, or none that you may see."))
     return job
 
 

@@ -28,6 +28,7 @@ from budgets.access import (
     visible_q,
 )
 from budgets.models import Budget, OneTimePassword, Role
+from clusters.saying import say as _
 
 ROWS = 50
 STATES = ("active", "deactivated")
@@ -76,7 +77,7 @@ def reader(user: Any) -> Reader:
     held = standing(user)
     found = Reader(user, held, may_administer(user), gives_roles(held))
     if not (found.administers or found.tops):
-        raise Http404("There is no such page, or none that you may see.")
+        raise Http404(_("There is no such page, or none that you may see."))
     return found
 
 
@@ -99,7 +100,7 @@ def person(user: Person, pk: int) -> PersonPage:
     who = reader(user)
     found = _seen(who).select_related("auth_token").filter(pk=pk).first()
     if found is None:
-        raise Http404("There is no such person, or none that you may see.")
+        raise Http404(_("There is no such person, or none that you may see."))
     roles = [
         RoleLine(role, who.held.may_give(role.kind, role.budget.path)) for role in found.roles.all()
     ]

@@ -11,6 +11,7 @@ from budgets import calendars, hues, period_plans, periods
 from budgets.access import Action, Person, Standing, may_administer, standing
 from budgets.hues import Hue
 from budgets.models import Budget, ChangeSet, Period, PlannedCapacity
+from clusters.saying import say as _
 from ledger import closing_statements
 from ledger import period_plans as comparison
 from ledger.closing_statements import Correction
@@ -155,7 +156,7 @@ def find(pk: int) -> Period:
     """Return a period, or raise Http404; that there are some everybody may know."""
     period = Period.objects.filter(pk=pk).first()
     if period is None:
-        raise Http404("There is no such period.")
+        raise Http404(_("There is no such period."))
     return period
 
 
@@ -218,6 +219,6 @@ def _first(held: Standing, period: Period, now: datetime) -> tuple[Budget | None
 def as_csv(page: Page) -> str:
     """Return the statement of a page as CSV; a period that isn't closed has none: Http404."""
     if not page.statement:
-        raise Http404("There is no statement before a period is closed.")
+        raise Http404(_("There is no statement before a period is closed."))
     corrected = {line.row.budget_id: line.corrected_mgpus for line in page.statement}
     return statement_csv([line.row for line in page.statement], corrected)

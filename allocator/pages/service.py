@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from allocator import timesteps
 from budgets.access import Action, Person, can
+from clusters.saying import say as _
 from forecasting import calibrating, demand_scores, gpu_rates, traffic
 from forecasting import service_profiles as profiles
 from forecasting.demand_scores import RealtimeRecord
@@ -115,7 +116,7 @@ def page(user: Person, job: Job, *, now: datetime) -> ServicePage:
 def of(job: Job) -> Job:
     """Return the job if it is a service; else Http404."""
     if not job.is_realtime:
-        raise Http404("This job is no real-time service.")
+        raise Http404(_("This job is no real-time service."))
     return job
 
 

@@ -152,7 +152,7 @@ def window(user: Person, *, days: int, of: int | None, now: datetime) -> tuple[d
         return asking.last_days(max(1, min(asking.MOST_DAYS, days)), now=now)
     row = asking.find(user, of)
     if row.starts_at is None or row.ends_at is None:
-        raise Http404("That simulation is not of the history.")
+        raise Http404(_("That simulation is not of the history."))
     return row.starts_at, row.ends_at
 
 

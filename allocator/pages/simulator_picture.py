@@ -61,7 +61,7 @@ class Picture:
         if kept is None and row.result is not None:
             raise Http404(gone())
         if kept is None or row.result is None or not 0 <= course < len(kept["runs"]):
-            raise Http404("There is no such picture yet.")
+            raise Http404(_("There is no such picture yet."))
         self.row, self.names, self.kept = row, names, kept
         self.runs = kept["runs"][course]
         self.seconds: int = row.result["seconds"]

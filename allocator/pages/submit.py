@@ -15,6 +15,7 @@ from budgets.access import Action, Person, standing, visible_q
 from budgets.models import Budget
 from budgets.periods import active
 from clusters.models import Pool
+from clusters.saying import say as _
 from forecasting import works
 from forecasting.asked import Said, of_project
 from forecasting.services import Estimate
@@ -210,11 +211,11 @@ def _options(
 def least_gpus(*, budget: Budget, spec: JobSpec) -> int:
     """The fewest GPUs that what a job computes fits on; raises works.CannotEstimate."""
     if not spec.work:
-        raise works.CannotEstimate("Say how many GPUs, or what it computes.")
+        raise works.CannotEstimate(_("Say how many GPUs, or what it computes."))
     asked: dict[str, Any] = {"kind": spec.kind, "work": spec.work, "project": budget.path}
     found = works.options(gpu_types=gpu_types(spec), **asked)
     if not found:
-        raise works.CannotEstimate("It fits on no number of GPUs of every type that it accepts.")
+        raise works.CannotEstimate(_("It fits on no number of GPUs of every type that it accepts."))
     return found[0].gpus
 
 

@@ -18,6 +18,7 @@ from budgets.hues import Hue
 from clusters import services as clusters
 from clusters import windows
 from clusters.models import Node, Pool, Window, WindowEvent
+from clusters.saying import say as _
 from clusters.windows import Span
 from workloads.models import Job
 
@@ -117,7 +118,7 @@ def find(pk: int) -> Window:
     """Return a window with its record; else Http404."""
     found = windows.with_record(Window.objects.filter(pk=pk)).first()
     if found is None:
-        raise Http404("There is no such window.")
+        raise Http404(_("There is no such window."))
     return found
 
 
@@ -147,7 +148,7 @@ def page(user: Person, pk: int, *, now: datetime) -> WindowPage:
 def require(user: Person) -> None:
     """Http404 for who may set no window: the page that sets them isn't there for them."""
     if not may_administer(user):
-        raise Http404("There is no such page, or none that you may see.")
+        raise Http404(_("There is no such page, or none that you may see."))
 
 
 def pools(now: datetime) -> list[tuple[Pool, list[Node]]]:

@@ -13,7 +13,7 @@ from allocator.replay.trace import BadInput, TraceJob
 from budgets import periods
 from budgets import services as budgets
 from budgets.models import Budget, Period
-from budgets.structure import RESERVED
+from budgets.places import RESERVED
 from clusters.models import Cluster, Node, Pool, PoolRate
 from ledger import services as ledger
 

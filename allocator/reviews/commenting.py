@@ -5,16 +5,18 @@ from datetime import datetime, timedelta
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.http import Http404
+from django.utils.translation import gettext_lazy
 
 from allocator.models import ReviewComment
 from allocator.reviews.pack import Said
 from budgets.access import Person, visible_q
 from budgets.models import Budget, Period
 from budgets.refusals import Refused
+from clusters.saying import say as _
 
 EDITABLE = timedelta(minutes=15)
 TEXT_MAX = 2000
-NOT_THERE = "There is no such comment, or none that you may see."
+NOT_THERE = gettext_lazy("There is no such comment, or none that you may see.")
 
 
 def said(*, budget: Budget, period: Period) -> tuple[Said, ...]:
@@ -60,7 +62,7 @@ def edit(*, comment: ReviewComment, by: Person, text: str, now: datetime) -> Rev
     """Write a comment anew, within a quarter of an hour."""
     row = _locked(comment, by)
     if not may_edit(by, row, now):
-        raise Refused("text", "A comment can be edited for 15 minutes: add another one.")
+        raise Refused("text", _("A comment can be edited for 15 minutes: add another one."))
     # A clock that was set back doesn't make it edited before it was written.
     row.text, row.edited_at = checked(text), max(now, row.created_at)
     row.save(update_fields=["text", "edited_at"])
@@ -80,7 +82,7 @@ def withdraw(*, comment: ReviewComment, by: Person, now: datetime) -> ReviewComm
 def _locked(comment: ReviewComment, by: Person) -> ReviewComment:
     row = ReviewComment.objects.select_for_update().get(pk=comment.pk)
     if row.author_id != by.pk:
-        raise Refused("text", "It is somebody else's comment: only its author changes it.")
+        raise Refused("text", _("It is somebody else's comment: only its author changes it."))
     return row
 
 
@@ -88,7 +90,9 @@ def checked(text: str) -> str:
     """Return what was said without blanks around it; refuse nothing, and too much."""
     text = text.replace("\r\n", "\n").strip()
     if not text:
-        raise Refused("text", "Say something: the comment is empty.")
+        raise Refused("text", _("Say something: the comment is empty."))
     if len(text) > TEXT_MAX or "\0" in text:
-        raise Refused("text", f"Give a comment of at most {TEXT_MAX} plain characters.")
+        raise Refused(
+            "text", _("Give a comment of at most %(most)s plain characters.", most=TEXT_MAX)
+        )
     return text

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.http import Http404
+from django.utils.translation import gettext_lazy
 
 from allocator.models import ReviewRecord
 from allocator.reviews import building
@@ -17,10 +18,11 @@ from allocator.reviews.freezing import frozen, thawed
 from allocator.reviews.pack import Pack
 from budgets.models import Budget, Period
 from budgets.refusals import Refused, check_instant
+from clusters.saying import say as _
 from ledger.segments import STARTED
 
 TEXT_MAX = 4000
-NO_PERIOD = "There is no such period, or it has not started."
+NO_PERIOD = gettext_lazy("There is no such period, or it has not started.")
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ def kept(*, budget: Budget, period: Period, version: int) -> Kept:
     rows = ReviewRecord.objects.filter(budget=budget, period=period, version=version)
     row = rows.select_related("kept_by").first()
     if row is None:
-        raise Http404("There is no such version of this review.")
+        raise Http404(_("There is no such version of this review."))
     return Kept(
         row,
         thawed(Pack, row.pack),
@@ -78,9 +80,9 @@ def hold(
     future, or without a decision.
     """
     check_instant(now, "now")
-    decision = _checked("decision", decision, "what was decided in the review")
+    decision = _checked("decision", decision, _("what was decided in the review"))
     if base_version:
-        reason = _checked("reason", reason, "what is corrected, and why")
+        reason = _checked("reason", reason, _("what is corrected, and why"))
     _check_date(held_on, period, now)
     pack = building.build(budget=budget, period=period, now=now)
     try:
@@ -120,26 +122,37 @@ def _newest(budget: Budget, period: Period) -> ReviewRecord | None:
 
 def _outdated(newest: ReviewRecord | None, base_version: int) -> Refused:
     if newest is None:
-        return Refused("base_version", f"There is no version {base_version}: hold the review.")
+        return Refused(
+            "base_version",
+            _("There is no version %(base_version)s: hold the review.", base_version=base_version),
+        )
     return Refused(
         "base_version",
-        f"Version {newest.version} was kept by {newest.kept_by.get_username()} meanwhile, yours is "
-        f"based on {base_version}: look at it and decide again.",
+        _(
+            "Version %(version)s was kept by %(get_username)s meanwhile, yours is based on "
+            "%(base_version)s: look at it and decide again.",
+            version=newest.version,
+            get_username=newest.kept_by.get_username(),
+            base_version=base_version,
+        ),
     )
 
 
 def _check_date(held_on: date, period: Period, now: datetime) -> None:
     zone = ZoneInfo(period.time_zone)
     if held_on > now.astimezone(zone).date():
-        raise Refused("held_on", "The review can't have been held in the future: give its date.")
+        raise Refused("held_on", _("The review can't have been held in the future: give its date."))
     if held_on < period.starts_at.astimezone(zone).date():
-        raise Refused("held_on", f"{period.name} had not begun then: give the review's date.")
+        raise Refused(
+            "held_on",
+            _("%(period)s had not begun then: give the review's date.", period=period.name),
+        )
 
 
 def _checked(field: str, text: str, what: str) -> str:
     text = text.replace("\r\n", "\n").strip()
     if not text:
-        raise Refused(field, f"Say {what}.")
+        raise Refused(field, _("Say %(what)s.", what=what))
     if len(text) > TEXT_MAX or "\0" in text:
-        raise Refused(field, f"Give at most {TEXT_MAX} plain characters.")
+        raise Refused(field, _("Give at most %(most)s plain characters.", most=TEXT_MAX))
     return text

@@ -9,6 +9,7 @@ from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.http import Http404
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from allocator import timesteps
 from allocator.core.simulate import POLICIES
@@ -36,7 +37,7 @@ from budgets.shares import Vector
 
 Shares = Simulation.Shares
 DAY = timedelta(seconds=DAY_S)
-NOT_YOURS = "Managers of a budget simulate for it: ask one of them, or for that role."
+NOT_YOURS = gettext_lazy("Managers of a budget simulate for it: ask one of them, or for that role.")
 MOST_DAYS = 62
 MOST_JOBS = 20_000
 MOST_PLAYED = 6  # policies × trees
@@ -138,7 +139,7 @@ def find(person: Person, pk: int) -> Simulation:
     related = seen.select_related("asked_by", "budget", "change_set", "period")
     found = related.defer("trace").filter(pk=pk).first()  # asked every other second while it runs
     if found is None:
-        raise Http404("There is no such simulation, or none that you may see.")
+        raise Http404(_("There is no such simulation, or none that you may see."))
     return found
 
 
@@ -160,7 +161,7 @@ def _for_whom(by: User, budget: Budget | None, draft: Draft) -> Budget:
     if not held.can(action, chosen.path):
         raise PermissionDenied(NOT_YOURS)
     if draft.period is not None and not may_plan(held, draft.period):
-        raise Http404("There is no such plan, or none that you may see.")
+        raise Http404(_("There is no such plan, or none that you may see."))
     return chosen
 
 

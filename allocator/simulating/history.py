@@ -23,6 +23,7 @@ from allocator.core.simulation.fleet import Fleet
 from allocator.core.traces import MOST_SECONDS, Trace, TraceJob
 from budgets.refusals import Refused
 from clusters import services as clusters
+from clusters.saying import say as _
 from ledger.models import Entry
 from workloads.models import Holding, Job, Run
 
@@ -103,11 +104,11 @@ def pool_gpus(*, at: datetime) -> dict[int, int]:
 def check_window(start: datetime, end: datetime, now: datetime) -> None:
     """Refuse a window that is empty or not over."""
     if start >= end:
-        raise Refused("from", "The window ends before it begins: give a later end.")
+        raise Refused("from", _("The window ends before it begins: give a later end."))
     if end > now:
-        raise Refused("to", "The window ends in the future: history ends now.")
+        raise Refused("to", _("The window ends in the future: history ends now."))
     if start < end - timedelta(seconds=MOST_SECONDS):
-        raise Refused("from", "The window is longer than a year: give a later start.")
+        raise Refused("from", _("The window is longer than a year: give a later start."))
 
 
 def read(
@@ -127,11 +128,11 @@ def read(
     if nodes is None:
         nodes, taken = fleet(start=start, end=end, now=now)
     if not nodes:
-        raise Refused("from", "No GPU was in use at the end of that window: choose another.")
+        raise Refused("from", _("No GPU was in use at the end of that window: choose another."))
     reader = _Reader(start, end, now, leaves, Fleet(nodes))
     rows = sorted(reader.rows(), key=lambda row: (row.submit_time_s, int(row.job_id)))
     if not rows:
-        raise Refused("from", "No job waited or ran in that window: choose another.")
+        raise Refused("from", _("No job waited or ran in that window: choose another."))
     return Past(
         start=start,
         end=end,

@@ -18,6 +18,8 @@ from allocator.simulating.history import Past
 from allocator.simulating.trees import SharesTree
 from budgets.refusals import Refused
 from clusters import services as clusters
+from clusters.saying import number
+from clusters.saying import say as _
 
 ORDER = ("now", "given", "draft")
 MOST_GPUS = 4096
@@ -70,7 +72,10 @@ def fleet_of(row: Simulation) -> tuple[Node, ...] | None:
     except ProblemError as error:
         raise Refused("nodes", str(error).removeprefix("--nodes ")) from None
     if sum(node.gpus for node in nodes) > MOST_GPUS:
-        raise Refused("nodes", f"A simulation has at most {MOST_GPUS:,} GPUs: give fewer nodes.")
+        raise Refused(
+            "nodes",
+            _("A simulation has at most %(most)s GPUs: give fewer nodes.", most=number(MOST_GPUS)),
+        )
     return nodes
 
 
@@ -84,10 +89,10 @@ def parsed(row: Simulation) -> Trace:
         raise Refused("trace", str(error)) from None
     if trace.problems:
         more = len(trace.problems) - 1
-        rest = f" {more} more can't be read." if more else ""
+        rest = _(" %(more)s more can't be read.", more=more) if more else ""
         raise Refused("trace", trace.problems[0] + rest)
     if not trace.jobs:
-        raise Refused("trace", "The trace has no jobs: give a line for each.")
+        raise Refused("trace", _("The trace has no jobs: give a line for each."))
     return trace
 
 
@@ -97,8 +102,11 @@ def equal(row: Simulation) -> SharesTree:
     if len(groups) > MOST_NODES:
         raise Refused(
             "trace",
-            f"The trace has {len(groups):,} groups, and at most {MOST_NODES:,} go: put some "
-            "together.",
+            _(
+                "The trace has %(count)s groups, and at most %(most)s go: put some together.",
+                count=number(len(groups)),
+                most=number(MOST_NODES),
+            ),
         )
     return SharesTree(equal_tree(groups), {})
 
@@ -112,7 +120,7 @@ def from_file(text: str, today: SharesTree, sees: Callable[[str], bool]) -> Shar
     try:
         nodes = tree_of(_parents_first(read_tree(parse_json(text.encode()))), ())
     except ProblemError as error:
-        raise Refused("tree", f"The tree file: {error}") from None
+        raise Refused("tree", _("The tree file: %(error)s", error=error)) from None
     names = {node.path for node in nodes}
     own = {pk: path for pk, path in today.budgets.items() if path in names and sees(path)}
     return SharesTree(nodes, own)
@@ -147,8 +155,11 @@ def _check_groups(row: Simulation, trace: Trace) -> None:
         if lost:
             raise Refused(
                 "trace",
-                f"The trace's group {lost[0]!r} is no leaf of the tree: choose equal shares, or "
-                "give a tree file with it.",
+                _(
+                    "The trace's group %(lost)s is no leaf of the tree: choose equal shares, or "
+                    "give a tree file with it.",
+                    lost=repr(lost[0]),
+                ),
             )
 
 
@@ -158,8 +169,12 @@ def _check_blocks(trace: Trace, nodes: tuple[Node, ...]) -> None:
         if not blocks.fits(job.block):
             raise Refused(
                 "nodes",
-                f"Job {job.job_id!r} needs {job.block} GPUs in one block, and the fleet has no "
-                "such block: give more or larger nodes.",
+                _(
+                    "Job %(job_id)s needs %(block)s GPUs in one block, and the fleet has no such "
+                    "block: give more or larger nodes.",
+                    job_id=repr(job.job_id),
+                    block=job.block,
+                ),
             )
 
 
@@ -167,5 +182,5 @@ def _in_use(now: datetime) -> tuple[Node, ...]:
     nodes = (node for node in clusters.all_nodes() if node.is_active(now))
     found = tuple(Node(node.name, node.gpus, node.pool.slug) for node in nodes)
     if not found:
-        raise Refused("nodes", "There are no GPUs in use: give nodes, as in 56x8.")
+        raise Refused("nodes", _("There are no GPUs in use: give nodes, as in 56x8."))
     return found

@@ -24,6 +24,7 @@ from allocator.simulating import inputs, results
 from allocator.simulating.pace import Pace
 from allocator.simulating.setups import setup_of
 from budgets.refusals import Refused
+from clusters.saying import say as _
 
 logger = logging.getLogger(__name__)
 Clock = Callable[[], datetime]
@@ -76,7 +77,10 @@ def keep(*, now: datetime) -> int:
     given_up = lost.filter(attempts__gte=MOST_ATTEMPTS).update(
         state=State.FAILED,
         ended_at=now,
-        error=f"Its worker ended {MOST_ATTEMPTS} times before it was done: choose fewer days.",
+        error=_(
+            "Its worker ended %(most)s times before it was done: choose fewer days.",
+            most=MOST_ATTEMPTS,
+        ),
     )
     return given_up + lost.update(
         state=State.QUEUED, progress_per_mille=0, simulated_s=0, left_s=None
@@ -99,7 +103,7 @@ def run_next(*, clock: Clock) -> Simulation | None:
         _end(row, clock(), state=State.FAILED, error=getattr(error, "sentence", str(error))[:300])
     except Exception:
         logger.exception("Simulation %s failed.", row.pk)
-        said = "An error of ours ended it; the worker's log has it."
+        said = _("An error of ours ended it; the worker's log has it.")
         _end(row, clock(), state=State.FAILED, error=said)
     row.refresh_from_db()
     return row
@@ -189,12 +193,18 @@ class _Progress:
         assert self.row.started_at is not None, "it runs"
         spent, most = now - self.row.started_at, MOST_TIME // MINUTE
         if spent > MOST_TIME:
-            raise TooLong(f"It took over {most} minutes: choose fewer days or policies.")
+            raise TooLong(
+                _("It took over %(most)s minutes: choose fewer days or policies.", most=most)
+            )
         if left_s is None or spent < FORETOLD_AFTER:
             return
         whole = spent + timedelta(seconds=left_s)
         if whole > 2 * MOST_TIME:
             raise TooLong(
-                f"It would take about {whole // MINUTE} minutes, and at most {most} go: "
-                "choose fewer days or policies."
+                _(
+                    "It would take about %(whole)s minutes, and at most %(most)s go: choose fewer "
+                    "days or policies.",
+                    whole=whole // MINUTE,
+                    most=most,
+                )
             )

@@ -12,6 +12,7 @@ from allocator.pages import overview as overviews
 from allocator.pages import plan as plans
 from allocator.pages import plan_feed
 from clusters.models import Pool
+from clusters.saying import say as _
 from config.clock import now
 
 ROWS = 50
@@ -59,5 +60,5 @@ def _pool(request: HttpRequest) -> Pool | None:
         return None
     pool = next((one for one in Pool.objects.all() if one.slug == slug), None)
     if pool is None:
-        raise Http404("There is no such pool.")
+        raise Http404(_("There is no such pool."))
     return pool

@@ -15,6 +15,7 @@ from budgets.api.common import person, require
 from budgets.api.entries import FIELDS, KEY_HEADER, Entries, EntryIn, EntryOut, key_of, refused
 from budgets.models import Budget, Period
 from budgets.refusals import AMOUNT_MAX
+from clusters.saying import say as _
 from config import clock
 from config.fields import Integer, Strict
 from ledger import services as ledger
@@ -147,5 +148,5 @@ def _period(given: dict[str, Any]) -> Period | None:
         return None
     found = Period.objects.filter(pk=given["of"]).first()
     if found is None:
-        raise ValidationError({"of": ["There is no such period."]})
+        raise ValidationError({"of": [_("There is no such period.")]})
     return found

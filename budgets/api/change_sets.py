@@ -30,6 +30,7 @@ from budgets.api.common import answered, person, require
 from budgets.models import WHOLE, Budget, ChangeSet, Share
 from budgets.names import Names
 from clusters.models import Pool
+from clusters.saying import say as _
 from config import clock
 from config.fields import Instant, Integer, Strict, Text
 
@@ -184,7 +185,7 @@ class _Decision(GenericAPIView[ChangeSet]):
         change_set, held = _change_sets().filter(pk=pk).first(), standing(request.user)
         parents = services.parents_of(change_set) if change_set is not None else []
         if change_set is None or not any(held.sees(one.path) for one in parents):
-            raise Http404("There is no such change set, or none that you may see.")
+            raise Http404(_("There is no such change set, or none that you may see."))
         if not may_decline(held, parents):
             require(request, Action.EDIT_SHARES, next(p for p in parents if held.sees(p.path)))
         return change_set, parents
@@ -235,9 +236,17 @@ def overrides_of(
     for slug, by_pool in given.items():
         for pool, share in by_pool.items():
             if pool not in pools:
-                known = ", ".join(pools) or "none yet"
+                known = ", ".join(pools) or _("none yet")
                 raise ValidationError(
-                    {"overrides": [f"There is no pool {pool!r}: choose from {known}."]}
+                    {
+                        "overrides": [
+                            _(
+                                "There is no pool %(pool)s: choose from %(known)s.",
+                                pool=repr(pool),
+                                known=known,
+                            )
+                        ]
+                    }
                 )
             found[children[slug], pools[pool]] = share
     return found

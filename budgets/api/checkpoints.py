@@ -23,6 +23,7 @@ from budgets.access import (
 from budgets.api.common import person, require
 from budgets.api.periods import found
 from budgets.models import WHOLE, Checkpoint, CheckpointResult, Exemption
+from clusters.saying import say as _
 from config import clock
 from config.fields import Boolean, Instant, Integer, Strict, Text
 from ledger import takeback_rests
@@ -191,7 +192,7 @@ class RemoveCheckpoint(APIView):
     def delete(self, request: Request, pk: int) -> Response:
         checkpoint = Checkpoint.objects.filter(pk=pk).first()
         if checkpoint is None:
-            raise Http404("There is no such checkpoint.")
+            raise Http404(_("There is no such checkpoint."))
         _require_administrator(request)
         steering.remove_checkpoint(checkpoint=checkpoint, by=person(request), now=clock.now())
         return Response(status=204)
@@ -244,7 +245,7 @@ class _Decision(APIView):
     def post(self, request: Request, pk: int) -> Response:
         exemption = get_exemption_or_404(request.user, pk)
         if not may_decide(standing(request.user), exemption):
-            raise PermissionDenied("Who may decide requests for it decides on this: ask them.")
+            raise PermissionDenied(_("Who may decide requests for it decides on this: ask them."))
         asked = AnswerIn(data=request.data)
         asked.is_valid(raise_exception=True)
         made = checkpoints.decide_exemption(
@@ -271,4 +272,4 @@ class DeclineExemption(_Decision):
 
 def _require_administrator(request: Request) -> None:
     if not may_administer(request.user):
-        raise PermissionDenied("Checkpoints are set by the organisation's administrators.")
+        raise PermissionDenied(_("Checkpoints are set by the organisation's administrators."))

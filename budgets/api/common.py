@@ -11,6 +11,7 @@ from rest_framework.request import Request
 from budgets import services
 from budgets.access import Action, standing
 from budgets.models import Budget
+from clusters.saying import say as _
 from config.problems import Conflict
 from ledger.services import LedgerError
 
@@ -23,7 +24,13 @@ def require(request: Request, action: Action, budget: Budget) -> None:
     """Answer 403 where someone may see a budget, but not do this there."""
     if not standing(request.user).can(action, budget.path):
         what = str(action).replace("_", " ")
-        raise PermissionDenied(f"You may see {budget.path}, but not {what} there: ask its manager.")
+        raise PermissionDenied(
+            _(
+                "You may see %(budget)s, but not %(what)s there: ask its manager.",
+                budget=budget.path,
+                what=what,
+            )
+        )
 
 
 @contextmanager

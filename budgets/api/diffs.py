@@ -15,6 +15,7 @@ from budgets import diffs, diffs_shown, periods
 from budgets.access import get_budget_or_404, standing
 from budgets.diffs import Kind
 from budgets.diffs_shown import Shown, ShownPlace
+from clusters.saying import say as _
 from config import clock
 from config.fields import Instant, Strict
 
@@ -90,7 +91,7 @@ class Diff(APIView):
 def _start(now: datetime) -> datetime:
     period = periods.active(now)
     if period is None:
-        raise ValidationError({"from": ["No period is open: say from when."]})
+        raise ValidationError({"from": [_("No period is open: say from when.")]})
     return period.starts_at
 
 

@@ -13,6 +13,7 @@ from rest_framework.request import Request
 
 from budgets.access import get_budget_or_404
 from budgets.models import Budget
+from clusters.saying import say as _
 from config.fields import Instant, Strict, Text
 from config.problems import Conflict
 from ledger.grants import NOTE_MAX
@@ -69,7 +70,7 @@ def key_of(request: Request, given: dict[str, Any]) -> str:
     if header is not None:
         header = Text(max_length=60).run_validation(header)
         if field not in (None, header):
-            sentence = "It differs from the header Idempotency-Key: send one of them."
+            sentence = _("It differs from the header Idempotency-Key: send one of them.")
             raise ValidationError({"idempotency_key": [sentence]})
     return f"{request.user.pk}:{header or field or uuid4().hex}"
 

@@ -21,6 +21,7 @@ from allocator import steering
 from budgets.access import get_budget_or_404, standing
 from budgets.api.common import person
 from budgets.models import Budget, Role
+from clusters.saying import say as _
 from config import clock
 from config.fields import Strict, Text
 from config.parsers import BoundedJSONParser
@@ -86,9 +87,9 @@ class SignInForToken(ObtainAuthToken):
         except TryLater as later:
             raise TooManyTries(later) from None
         if user is None:
-            wrong = "Name and password don't fit, or the account is deactivated: give others."
+            wrong = _("Name and password don't fit, or the account is deactivated: give others.")
             raise ValidationError({NON_FIELD_ERRORS: [wrong]}, code="authorization")
-        token, _ = Token.objects.get_or_create(user=user)
+        token, _made = Token.objects.get_or_create(user=user)
         return Response({"token": token.key})
 
 
@@ -126,7 +127,11 @@ class Roles(APIView):
             _require_giving(request, given, budget)
         if found is None:
             raise ValidationError(
-                {"username": [f"There is nobody called {user!r}: add them first."]}
+                {
+                    "username": [
+                        _("There is nobody called %(user)s: add them first.", user=repr(user))
+                    ]
+                }
             )
         made = steering.give_role(
             user=found, budget=budget, kind=kind, by=person(request), now=clock.now()
@@ -144,7 +149,9 @@ class RoleOf(APIView):
         there = budget.roles.select_related("user")
         role = next((one for one in there if one.user.username == username), None)
         if role is None:
-            raise Http404(f"{username} has no role in {path} itself.")
+            raise Http404(
+                _("%(username)s has no role in %(path)s itself.", username=username, path=path)
+            )
         _require_giving(request, role.kind, budget)
         steering.take_role(user=role.user, budget=budget, by=person(request), now=clock.now())
         return Response(status=204)
@@ -157,5 +164,10 @@ def _kinds(budget: Budget, username: str) -> list[str]:
 def _require_giving(request: Request, kind: str, budget: Budget) -> None:
     if not standing(request.user).may_give(kind, budget.path):
         raise PermissionDenied(
-            f"You may not give or take the role of {kind} in {budget.path}: ask who has one above."
+            _(
+                "You may not give or take the role of %(kind)s in %(budget)s: ask who has one "
+                "above.",
+                kind=kind,
+                budget=budget.path,
+            )
         )

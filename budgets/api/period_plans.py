@@ -19,6 +19,8 @@ from budgets.api.periods import found
 from budgets.models import WHOLE, Period
 from budgets.period_plans import NewShares
 from clusters.models import Pool
+from clusters.saying import say as _
+from clusters.saying import state
 from config import clock
 from config.fields import Instant, Integer, Strict, Text
 from ledger import closing_statements
@@ -108,7 +110,14 @@ def _new_shares(request: Request, given: dict[str, Any]) -> NewShares:
     parent = visible(request.user).filter(path=given["parent"]).first()
     if parent is None:
         raise ValidationError(
-            {"change_sets": [f"There is no budget {given['parent']!r}, or none you may see."]}
+            {
+                "change_sets": [
+                    _(
+                        "There is no budget %(given)s, or none you may see.",
+                        given=repr(given["parent"]),
+                    )
+                ]
+            }
         )
     require(request, Action.PROPOSE_SHARES, parent)
     children = services.children_by_slug(parent, [*given["shares"], *given["overrides"]])
@@ -189,7 +198,13 @@ def _statement(
     """Return a closed period with the rows and corrections of budgets that the person may see."""
     period, held = found(pk), standing(request.user)
     if period.status != Period.Status.CLOSED:
-        raise Http404(f"{period.name} is {period.status}: its statement is written when it closes.")
+        raise Http404(
+            _(
+                "%(period)s is %(status)s: its statement is written when it closes.",
+                period=period.name,
+                status=state(period.get_status_display()),
+            )
+        )
     rows = closing_statements.statement(period).select_related("budget")
     later = closing_statements.corrections(period)
     return (

@@ -19,6 +19,7 @@ from budgets.api.common import person
 from budgets.models import WHOLE, Period
 from budgets.redrafting import redraft_period
 from clusters.models import Pool
+from clusters.saying import say as _
 from config import clock
 from config.fields import Instant, Integer, Strict, Text
 from ledger import services as ledger
@@ -165,7 +166,7 @@ def found(pk: int) -> Period:
     """Return a period; that there are some everybody may know."""
     period = _periods().filter(pk=pk).first()
     if period is None:
-        raise Http404("There is no such period.")
+        raise Http404(_("There is no such period."))
     return period
 
 
@@ -177,7 +178,7 @@ def _decided_by(request: Request, pk: int) -> Period:
 def _require_administrator(request: Request) -> None:
     if not may_administer(request.user):
         raise PermissionDenied(
-            "Periods are drafted and decided on by the organisation's administrators."
+            _("Periods are drafted and decided on by the organisation's administrators.")
         )
 
 
@@ -194,9 +195,17 @@ def _by_pool(capacity: dict[str, int]) -> dict[Pool, int]:
     pools = {pool.slug: pool for pool in Pool.objects.all()}
     for slug in capacity:
         if slug not in pools:
-            known = ", ".join(pools) or "none yet"
+            known = ", ".join(pools) or _("none yet")
             raise ValidationError(
-                {"capacity": [f"There is no pool {slug!r}: choose from {known}."]}
+                {
+                    "capacity": [
+                        _(
+                            "There is no pool %(slug)s: choose from %(known)s.",
+                            slug=repr(slug),
+                            known=known,
+                        )
+                    ]
+                }
             )
     return {pools[slug]: seconds for slug, seconds in capacity.items()}
 

@@ -13,6 +13,7 @@ from budgets import plans
 from budgets.access import Action, get_budget_or_404
 from budgets.api.common import person, require
 from budgets.models import WHOLE, BudgetPlan, Period
+from clusters.saying import say as _
 from config import clock
 from config.fields import LARGEST_INTEGER, Instant, Integer, Strict, Text
 from ledger import planning
@@ -102,6 +103,8 @@ class Plan(APIView):
 def _period(pk: int | None) -> Period:
     period = planning.period_of(pk, now=clock.now())
     if period is None:
-        what = "No period is active now: name one." if pk is None else "There is no such period."
+        what = (
+            _("No period is active now: name one.") if pk is None else _("There is no such period.")
+        )
         raise ValidationError({"period": [what]})
     return period

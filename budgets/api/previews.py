@@ -17,6 +17,7 @@ from budgets.api.structure import ChangeIn, MoveIn, ReactivateIn, seen, shares_o
 from budgets.models import WHOLE
 from budgets.services import Does
 from clusters.models import Pool
+from clusters.saying import say as _
 from config import clock
 from config.fields import Instant, Integer, Text
 
@@ -60,11 +61,11 @@ class PreviewIn(ChangeSetIn):
         given = [name for name in ("shares", *PLACES) if name in attrs]
         if len(given) != 1:
             raise serializers.ValidationError(
-                {"shares": ["Give one of shares, move, archive and reactivate to look at."]}
+                {"shares": [_("Give one of shares, move, archive and reactivate to look at.")]}
             )
         if given != ["shares"] and attrs.get("effective_at"):
             raise serializers.ValidationError(
-                {"effective_at": ["A budget gets another place at once: leave the instant out."]}
+                {"effective_at": [_("A budget gets another place at once: leave the instant out.")]}
             )
         return attrs
 

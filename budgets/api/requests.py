@@ -27,6 +27,7 @@ from budgets.access import (
 from budgets.api.common import person, require
 from budgets.models import Budget, Request
 from budgets.refusals import AMOUNT_MAX, StaleBase
+from clusters.saying import say as _
 from config import clock
 from config.fields import Instant, Integer, Strict, Text
 from config.problems import Conflict
@@ -115,7 +116,7 @@ class RequestIn(Strict):
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if ("thousandths" in attrs) == ("amount_mgpus" in attrs):
-            raise ValidationError("Give thousandths (percent) or amount_mgpus (credits).")
+            raise ValidationError(_("Give thousandths (percent) or amount_mgpus (credits)."))
         return attrs
 
 
@@ -247,7 +248,11 @@ class WithdrawRequest(APIView):
         found = get_request_or_404(request.user, pk)
         if not may_withdraw(standing(request.user), request.user, found):
             raise PermissionDenied(
-                f"Request {pk} is withdrawn by who asked, or by a manager of {found.budget.path}."
+                _(
+                    "Request %(pk)s is withdrawn by who asked, or by a manager of %(budget)s.",
+                    pk=pk,
+                    budget=found.budget.path,
+                )
             )
         with refusals():
             requests.withdraw(request=found, by=person(request), now=clock.now())
@@ -278,13 +283,13 @@ def _given(serializer: type[Strict], request: HttpRequest) -> dict[str, Any]:
 def _seen(request: HttpRequest, path: str) -> Budget:
     found = visible(request.user).filter(path=path).first()
     if found is None:
-        raise ValidationError({"source": ["There is no such budget, or none that you may see."]})
+        raise ValidationError({"source": [_("There is no such budget, or none that you may see.")]})
     return found
 
 
 def _require_deciding(request: HttpRequest, found: Request) -> None:
     if found.budget.parent is None:
-        raise Http404("Nobody asks for more for the root.")
+        raise Http404(_("Nobody asks for more for the root."))
     require(request, Action.DECIDE_REQUESTS, found.budget.parent)
 
 

@@ -15,6 +15,7 @@ from budgets.access import Action, get_budget_or_404, standing, visible
 from budgets.api.common import answered, person, require
 from budgets.api.tree import BudgetDetailOut, Tree, detail
 from budgets.models import WHOLE, Budget
+from clusters.saying import say as _
 from config import clock
 from config.fields import Integer, Strict, Text
 
@@ -57,7 +58,7 @@ class RenameIn(Strict):
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if not attrs:
-            raise ValidationError("Give a slug, a name or both.")
+            raise ValidationError(_("Give a slug, a name or both."))
         return attrs
 
 
@@ -148,7 +149,7 @@ def with_parent(request: Request, path: str) -> tuple[Budget, Budget]:
 def seen(request: Request, field: str, path: str) -> Budget:
     budget = visible(request.user).filter(path=path).first()
     if budget is None:
-        raise ValidationError({field: ["There is no such budget, or none that you may see."]})
+        raise ValidationError({field: [_("There is no such budget, or none that you may see.")]})
     return budget
 
 
@@ -166,6 +167,6 @@ def shares_of(parent: Budget, by_slug: dict[str, int]) -> dict[Budget, int]:
 
 def _organisation(request: Request, given: dict[str, Any]) -> Budget:
     if not standing(request.user).everything:
-        raise PermissionDenied("Name a parent: only a superuser creates the organisation.")
+        raise PermissionDenied(_("Name a parent: only a superuser creates the organisation."))
     named = {name: given[name] for name in ("slug", "name", "description")}
     return services.create_organisation(**named, now=clock.now())

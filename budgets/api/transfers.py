@@ -13,6 +13,7 @@ from budgets.api.common import person, require
 from budgets.api.entries import KEY_HEADER, Entries, EntryIn, EntryOut, key_of, refused
 from budgets.models import Budget
 from budgets.refusals import AMOUNT_MAX
+from clusters.saying import say as _
 from config import clock
 from config.fields import Integer, Text
 from ledger import services as ledger
@@ -65,5 +66,5 @@ class Transfers(Entries):
 def _seen(request: Request, path: str) -> Budget:
     found = visible(request.user).filter(path=path).first()
     if found is None:
-        raise ValidationError({"to": ["There is no such budget, or none that you may see."]})
+        raise ValidationError({"to": [_("There is no such budget, or none that you may see.")]})
     return found

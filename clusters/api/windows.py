@@ -20,6 +20,7 @@ from budgets.access import Standing, may_administer, redacted, standing
 from clusters import windows
 from clusters.api.window_inputs import SeenIn, WindowChangeIn, WindowIn
 from clusters.models import Node, Window, WindowEvent
+from clusters.saying import say as _
 from clusters.windows import Span
 from config import clock
 from config.fields import Instant, Strict
@@ -223,7 +224,15 @@ class Windows(ListAPIView[Window]):
         if wrong:
             known = ", ".join(Window.State.values)
             raise ValidationError(
-                {"state": [f"There is no state {wrong[0]!r}; there are {known}."]}
+                {
+                    "state": [
+                        _(
+                            "There is no state %(wrong)s; there are %(known)s.",
+                            wrong=repr(wrong[0]),
+                            known=known,
+                        )
+                    ]
+                }
             )
         rows = windows.in_state(*states, at=clock.now()).order_by("-starts_at", "-pk")
         return windows.with_record(rows)
@@ -329,14 +338,16 @@ def _previewed(
 
 def _administrator(request: Request) -> User:
     if not may_administer(request.user):
-        raise PermissionDenied("Windows are set and changed by the organisation's administrators.")
+        raise PermissionDenied(
+            _("Windows are set and changed by the organisation's administrators.")
+        )
     return cast(User, request.user)
 
 
 def _found(pk: int) -> Window:
     found = windows.with_record(Window.objects.filter(pk=pk)).first()
     if found is None:
-        raise Http404("There is no such window.")
+        raise Http404(_("There is no such window."))
     return found
 
 

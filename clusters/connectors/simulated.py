@@ -34,6 +34,8 @@ from clusters.models import (
     SimulatedPlacement,
     SimulatedTask,
 )
+from clusters.saying import number
+from clusters.saying import say as _
 
 SPREAD = 0.5  # σ of the log-normal error of an expected duration
 LONGEST_S = 366 * 24 * 3600
@@ -49,14 +51,20 @@ class SimulatedConnector:
     def problem_with(self, spec: Mapping[str, Any]) -> str | None:
         says = spec.get("simulate", {})
         if not isinstance(says, dict):
-            return "Give simulate as an object, or leave it out."
+            return _("Give simulate as an object, or leave it out.")
         for name in ("duration_s", "fails_after_s"):
             if not _is_seconds(says.get(name)):
-                return f"Give {name} in simulate as 1 to {LONGEST_S:,} whole seconds."
+                return _(
+                    "Give %(name)s in simulate as 1 to %(longest_s)s whole seconds.",
+                    name=name,
+                    longest_s=number(LONGEST_S),
+                )
         if says.get("outcome", OUTCOMES[0]) not in OUTCOMES:
-            return f"Choose outcome in simulate from {', '.join(OUTCOMES)}."
+            return _("Choose outcome in simulate from %(outcomes)s.", outcomes=", ".join(OUTCOMES))
         if not _are_spans(says.get("idle", [])):
-            return "Give idle in simulate as a list of [from_s, to_s] in seconds; to_s may be null."
+            return _(
+                "Give idle in simulate as a list of [from_s, to_s] in seconds; to_s may be null."
+            )
         return None
 
     def observe(

@@ -17,7 +17,7 @@ class SpecError(ValueError):
 
 def within(name: str, value: Any, least: float, most: float, *, whole: bool = False) -> None:
     """Refuse what is no number, not in the limits, or not whole where it must be."""
-    if isinstance(value, bool) or not isinstance(value, Real):
+    if type(value) not in (int, float) and (isinstance(value, bool) or not isinstance(value, Real)):
         raise SpecError(f"{name} must be a number, not {str(value)[:40]!r}.")
     number = float(value)
     if not least <= number <= most:  # NaN isn't either

@@ -95,8 +95,9 @@ class History:
         return len(self.target)
 
     def where(self, chosen: Ints) -> "History":
-        labels = tuple(self.labels[i] for i in chosen)
-        novel = tuple(self.novel[i] for i in chosen)
+        places = chosen.tolist()
+        labels = tuple(map(self.labels.__getitem__, places))
+        novel = tuple(map(self.novel.__getitem__, places))
         return History(self.features[chosen], self.target[chosen], labels, novel)
 
 
@@ -113,10 +114,13 @@ class Local:
 
     def predict(self, features: Floats, same: Floats) -> Floats:
         squares = (features**2).sum(axis=1)[:, None] + (self.features**2).sum(axis=1)
-        apart = np.maximum(squares - 2.0 * features @ self.features.T, 0.0)
+        apart = features @ self.features.T
+        apart *= -2.0
+        apart += squares
+        np.maximum(apart, 0.0, out=apart)
         for k in range(same.shape[1]):
             apart += APART * (same[:, k, None] != self.same[None, :, k])
-        weights = np.exp(-apart)
+        weights = np.exp(np.negative(apart, out=apart), out=apart)
         found: Floats = weights @ self.rest / (weights.sum(axis=1) + 1.0)
         return found
 

@@ -132,6 +132,5 @@ class Standard:
 
 def codes(labels: Sequence[str]) -> tuple[dict[str, int], Ints]:
     """Labels as small numbers, in order of their first appearance."""
-    known: dict[str, int] = {}
-    found = np.fromiter((known.setdefault(one, len(known)) for one in labels), np.int64)
-    return known, found
+    known = {label: code for code, label in enumerate(dict.fromkeys(labels))}
+    return known, np.fromiter(map(known.__getitem__, labels), np.int64, count=len(labels))

@@ -112,5 +112,20 @@ def _logits(job: Settled, micro: int) -> float:
     return 6.0 * job.sequence * micro * job.vocabulary / job.spec.tensor_parallel
 
 
+def most_that_fits(job: Settled, gpus: int, most: int) -> int:
+    """The most sequences at a time that fit, of `most` (a power of two) and its halves; at least 1.
+
+    Activations and logits grow with their number; all else stands.
+    """
+    one, micro = memory_of(job, gpus, 1), most
+    standing = one.weights + one.gradients + one.optimizer
+    while micro > 1:
+        held = standing + micro * one.activations + micro * one.logits + one.reserve
+        if held <= job.gpu.memory_bytes:
+            break
+        micro //= 2
+    return micro
+
+
 def fits(job: Settled, gpus: int, micro: int = 1) -> bool:
     return memory_of(job, gpus, micro).total <= job.gpu.memory_bytes

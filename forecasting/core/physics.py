@@ -11,7 +11,7 @@ to what the bench measures.
 from dataclasses import dataclass
 
 from .hardware import GIGA
-from .memory import Memory, fits, memory_of, sharding_of
+from .memory import Memory, fits, memory_of, most_that_fits, sharding_of
 from .training import MOST_GPUS, Settled, SpecError, TrainingSpec, replicas_of, settle
 from .work import Work, work_of
 
@@ -124,11 +124,8 @@ def _layout(job: Settled, gpus: int) -> _Layout:
     copies = replicas_of(job.spec, gpus)
     batch = job.spec.global_batch or max(copies, DEFAULT_BATCH)
     most = -(-batch // copies)
-    micro = job.spec.micro_batch and min(job.spec.micro_batch, most)
-    if not micro:
-        micro = 1 << (most.bit_length() - 1)
-        while micro > 1 and not fits(job, gpus, micro):
-            micro //= 2
+    given = job.spec.micro_batch
+    micro = min(given, most) if given else most_that_fits(job, gpus, 1 << (most.bit_length() - 1))
     steps = max(1.0, job.sequences / batch)
     return _Layout(gpus, copies, micro, -(-most // micro), steps)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from django.conf import settings
 
+from clusters.saying import say as _
 from ledger.burn_report import Delivered
 from ledger.exports import focus_columns, sections, text, workbook
 from ledger.exports.focus import focus_csv
@@ -46,7 +47,13 @@ def burn_file(
         return _focus(asked, focus_version)
     maker = _MAKERS.get(kind)
     if maker is None:
-        raise LedgerError(f"There is no format {kind!r}: choose {', '.join(KINDS)}.")
+        raise LedgerError(
+            _(
+                "There is no format %(kind)s: choose %(kinds)s.",
+                kind=repr(kind),
+                kinds=", ".join(KINDS),
+            )
+        )
     make, content_type, ending = maker
     full = full_report(asked, delivered=delivered())
     return File(f"{_stem(asked)}.{ending}", content_type, [make(full)])

@@ -16,6 +16,7 @@ from datetime import datetime
 from django.db.models import QuerySet
 
 from budgets.models import Budget
+from clusters.saying import say as _
 from ledger.exports import focus_columns as focus
 from ledger.exports.focus_rows import Correction, Line, Money, Names, rows_of
 from ledger.exports.sections import shown
@@ -58,10 +59,19 @@ def focus_csv(
     start, end = span(start, end)
     if version not in focus.VERSIONS:
         choice = " or ".join(focus.VERSIONS)
-        raise LedgerError(f"There is no FOCUS {version!r} here: choose {choice}.")
+        raise LedgerError(
+            _(
+                "There is no FOCUS %(version)s here: choose %(choice)s.",
+                version=repr(version),
+                choice=choice,
+            )
+        )
     if money.currency not in focus.CURRENCIES:
         raise LedgerError(
-            f"FOCUS_CURRENCY is {money.currency!r}, no national currency: set one such as EUR."
+            _(
+                "FOCUS_CURRENCY is %(currency)s, no national currency: set one such as EUR.",
+                currency=repr(money.currency),
+            )
         )
     return _chunks(budget, (start, end), version, money)
 

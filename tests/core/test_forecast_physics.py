@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forecasting.core.hardware import GPUS
-from forecasting.core.memory import fits, memory_of
+from forecasting.core.memory import fits, memory_of, most_that_fits
 from forecasting.core.physics import estimate_on, fitting, least_that_fits, mfu, powers
 from forecasting.core.training import VARIANTS, SpecError, TrainingSpec, settle
 from forecasting.core.work import work_of
@@ -46,6 +46,15 @@ def spec(**given: Any) -> TrainingSpec:
 
 def seconds(gpus: int = 8, **given: Any) -> float:
     return estimate_on(settle(spec(**given)), gpus).seconds
+
+
+@settings(max_examples=60)
+@given(JOBS, COUNTS, st.integers(0, 12))
+def test_the_most_sequences_that_fit_are_found_by_halves(job, gpus, doublings):
+    made, micro = settle(TrainingSpec(**job)), 1 << doublings
+    while micro > 1 and not fits(made, gpus, micro):
+        micro //= 2
+    assert most_that_fits(made, gpus, 1 << doublings) == micro
 
 
 @settings(max_examples=60)

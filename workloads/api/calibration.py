@@ -12,6 +12,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from clusters.refusals import Refused
+from clusters.saying import say as _
 from config import clock
 from config.fields import Boolean, Instant, Integer, Strict
 from forecasting import calibrating, gpu_rates
@@ -135,7 +136,9 @@ class Recalibrate(APIView):
 def service_of(job: Job) -> Service:
     """Return a job's service; refuse other jobs."""
     if not job.is_realtime:
-        raise Refused("job", f"Job {job.pk} is no real-time service: it has no profile.")
+        raise Refused(
+            "job", _("Job %(job)s is no real-time service: it has no profile.", job=job.pk)
+        )
     return job.service
 
 

@@ -14,6 +14,7 @@ from rest_framework.views import APIView
 from allocator import admission
 from allocator.pages import submit, submit_words
 from budgets.models import Budget
+from clusters.saying import say as _
 from config import clock
 from config.fields import Instant, Integer, Text
 from forecasting import works
@@ -128,13 +129,13 @@ def estimated(budget: Budget, given: dict[str, Any], *, now: datetime) -> submit
     """Quote what was asked, refused as a submission would be; raises AdmissionError."""
     deadline = given.pop("deadline", None)
     if deadline is not None and deadline <= now:
-        raise admission.AdmissionError({"deadline": "Give a deadline that is still to come."})
+        raise admission.AdmissionError({"deadline": _("Give a deadline that is still to come.")})
     spec = spec_from({"name": "estimate"} | given)
     spec = _with_gpus(budget, spec)
     admission.check(budget, spec, now)
     found = submit.quote(budget=budget, spec=spec, now=now, deadline=deadline)
     if found is None:
-        raise admission.AdmissionError({"pools": "There is no pool yet that it could run in."})
+        raise admission.AdmissionError({"pools": _("There is no pool yet that it could run in.")})
     return found
 
 

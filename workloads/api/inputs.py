@@ -3,6 +3,7 @@
 from dataclasses import fields
 from typing import Any
 
+from django.utils.translation import gettext_lazy
 from rest_framework import serializers
 
 from config.fields import LARGEST_INTEGER, Boolean, Integer, Json, Strict, Text
@@ -67,7 +68,7 @@ class UrgencyIn(Strict):
 
     urgency = serializers.ChoiceField(
         choices=Job.Urgency.choices,
-        error_messages={"invalid_choice": "Give low, normal or high."},
+        error_messages={"invalid_choice": gettext_lazy("Give low, normal or high.")},
         help_text="low, normal or high: sorts inside its budget only",
     )
 

@@ -5,6 +5,7 @@ from django.db.models import Prefetch, Q, QuerySet
 from django.http import Http404
 
 from budgets.access import Person, visible_q
+from clusters.saying import say as _
 from workloads.models import Holding, Job, JobEvent, Run
 
 
@@ -42,5 +43,5 @@ def visible_job(user: Person, pk: int) -> Job:
     jobs = Job.objects.filter(visible_q(user, "budget__"), pk=pk)
     job = jobs.select_related("budget", "service").first()
     if job is None:
-        raise Http404("There is no such job, or none that you may see.")
+        raise Http404(_("There is no such job, or none that you may see."))
     return job

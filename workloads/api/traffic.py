@@ -15,6 +15,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from budgets.access import Action, can
+from clusters.saying import number
+from clusters.saying import say as _
 from config import clock
 from config.fields import Instant, Integer, Strict
 from forecasting import traffic
@@ -59,7 +61,11 @@ class TrafficIn(Strict):
     def validate_traffic(self, rows: list[Any]) -> list[Any]:
         if len(rows) > traffic.MOST_ROWS:
             raise serializers.ValidationError(
-                f"Send at most {traffic.MOST_ROWS:,} rates at a time, not {len(rows):,}."
+                _(
+                    "Send at most %(most)s rates at a time, not %(count)s.",
+                    most=number(traffic.MOST_ROWS),
+                    count=number(len(rows)),
+                )
             )
         return rows
 
@@ -143,7 +149,10 @@ def sender_of(request: Request, pk: int) -> Job:
     job = visible_job(request.user, pk)
     if not can(request.user, Action.SUBMIT, job.budget):
         raise PermissionDenied(
-            f"You may see this service, but not change it: ask for a role in {job.budget.path}."
+            _(
+                "You may see this service, but not change it: ask for a role in %(budget)s.",
+                budget=job.budget.path,
+            )
         )
     return job
 
@@ -155,6 +164,6 @@ def _rows(request: Request, job: Job) -> list[tuple[datetime, float]]:
     start = asked.validated_data.get("from", end - USUAL)
     if not start <= end <= start + LONGEST:
         raise serializers.ValidationError(
-            {"from": ["Give an interval that ends after it begins, of at most 400 days."]}
+            {"from": [_("Give an interval that ends after it begins, of at most 400 days.")]}
         )
     return traffic.between(job.service, start=start, end=end) if job.is_realtime else []

@@ -17,6 +17,7 @@ from allocator.pages import session as session_pages
 from allocator.pages.names import Names
 from budgets.access import Action, Person, standing, visible, visible_q
 from budgets.models import Budget
+from clusters.saying import say as _
 from config import clock
 from config.fields import Text
 from config.problems import Conflict
@@ -98,7 +99,7 @@ class CancelJob(APIView):
         user = _person(request)
         if not admission.may_cancel(standing(user), user, job):
             raise PermissionDenied(
-                "You may cancel your own jobs; ask the budget's manager for others'."
+                _("You may cancel your own jobs; ask the budget's manager for others'.")
             )
         admission.cancel(job=job, by=user, now=clock.now())
         return _detail(request, pk)
@@ -117,7 +118,7 @@ class ExtendJob(APIView):
         held = standing(user)
         if not sessions.may_extend(held, user, job):
             raise PermissionDenied(
-                "You may extend your own sessions; ask the budget's manager for others'."
+                _("You may extend your own sessions; ask the budget's manager for others'.")
             )
         asked = ExtensionIn(data=request.data)
         asked.is_valid(raise_exception=True)
@@ -140,7 +141,10 @@ class ChangeUrgency(APIView):
         job, user = _job(request, pk), _person(request)
         if not urgency.may_change(standing(user), user, job):
             raise PermissionDenied(
-                "You may change the urgency of your own jobs; ask the budget's manager for others'."
+                _(
+                    "You may change the urgency of your own jobs; ask the budget's manager for "
+                    "others'."
+                )
             )
         asked = UrgencyIn(data=request.data)
         asked.is_valid(raise_exception=True)
@@ -174,9 +178,11 @@ def _context(request: Request) -> dict[str, Any]:
 def budget_to_submit_to(request: Request, path: str) -> Budget:
     budget = visible(request.user).filter(path=path).first()
     if budget is None:
-        raise ValidationError({"budget": ["There is no such budget, or none that you may see."]})
+        raise ValidationError({"budget": [_("There is no such budget, or none that you may see.")]})
     if not standing(request.user).can(Action.SUBMIT, path):
-        raise PermissionDenied(f"You may see {path}, but not submit to it: ask its manager.")
+        raise PermissionDenied(
+            _("You may see %(path)s, but not submit to it: ask its manager.", path=path)
+        )
     return budget
 
 
@@ -187,7 +193,11 @@ def _key(request: Request, given: dict[str, Any]) -> dict[str, str]:
         return {}
     if given.get("idempotency_key") not in (None, header):
         raise ValidationError(
-            {"idempotency_key": ["It differs from the header Idempotency-Key: send one of them."]}
+            {
+                "idempotency_key": [
+                    _("It differs from the header Idempotency-Key: send one of them.")
+                ]
+            }
         )
     return {"idempotency_key": Text().run_validation(header)}
 
@@ -198,5 +208,12 @@ def check_dependencies(user: Person, asked: Iterable[int]) -> None:
     missing = set(asked) - set(seen.values_list("pk", flat=True))
     if missing:
         raise ValidationError(
-            {"dependencies": [f"There is no job {min(missing)}, or none that you may see."]}
+            {
+                "dependencies": [
+                    _(
+                        "There is no job %(missing)s, or none that you may see.",
+                        missing=min(missing),
+                    )
+                ]
+            }
         )
