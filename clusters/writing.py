@@ -9,7 +9,7 @@ from datetime import date, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 
 from django.utils.formats import date_format, get_format, number_format
-from django.utils.translation import get_language
+from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext as _
 
 MGPUS_PER_CREDIT = 3_600_000  # one GPU-hour at rate 1, in milli-GPU-seconds
@@ -46,6 +46,12 @@ def _divided(
 def number(value: Number | None, places: int = 0) -> str:
     """A plain number: ``{{ pace|number:2 }}``. None is a dash."""
     return NO_VALUE if value is None else written(value, places)
+
+
+def gpus(value: int | None) -> str:
+    """So many GPUs: 1 GPU, 1,024 GPUs; a dash where it isn't known."""
+    words = ngettext("%(n)s GPU", "%(n)s GPUs", 0 if value is None else value)
+    return words % {"n": number(value)}
 
 
 def signed(value: Number | None, places: int = 0) -> str:

@@ -21,6 +21,7 @@ from clusters.writing import dated as written_date
 from clusters.writing import days as days
 from clusters.writing import duration as duration
 from clusters.writing import gpu_hours as gpu_hours
+from clusters.writing import gpus as gpus
 from clusters.writing import job_number as job_number
 from clusters.writing import number as number
 from clusters.writing import pace as pace
@@ -42,6 +43,7 @@ for _written in (
     credits,
     signed_credits,
     gpu_hours,
+    gpus,
     signed_gpu_hours,
     pace,
     percent,

@@ -262,16 +262,14 @@ def bar(parts: Iterable[Mapping[str, Any]], total: float, label: str = "") -> di
 
 
 @register.inclusion_tag("_strip.html")
-def strip(
-    parts: Iterable[Mapping[str, Any]], label: str, note: str = "", unit: str = "GPUs"
-) -> dict[str, Any]:
+def strip(parts: Iterable[Mapping[str, Any]], label: str, note: str = "") -> dict[str, Any]:
     """Each GPU of the cluster once, with its legend: ``[{"label", "value", "hue"?, "pattern"?}]``.
 
     Parts of value 0 are left out of the picture and of the legend.
     """
     kept = [part for part in parts if part["value"] > 0]
     total = sum(part["value"] for part in kept)
-    return {"parts": _parts(kept, total, 0.12), "label": label, "note": note, "unit": unit}
+    return {"parts": _parts(kept, total, 0.12), "label": label, "note": note}
 
 
 @register.simple_tag
