@@ -67,7 +67,7 @@ def test_it_begins_when_traffic_is_overdue_is_told_once_and_ends_with_the_next(j
 
 def test_traffic_that_was_known_before_is_no_traffic_that_comes(job):
     comes(job, LAST, late=2 * HOUR)
-    comes(job, LAST - 2 * HOUR, late=2 * HOUR)
+    comes(job, LAST - 2 * HOUR, late=4 * HOUR)
     assert look(LAST + 3 * HOUR + MINUTE) == 1
 
 
