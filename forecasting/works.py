@@ -10,6 +10,7 @@ from clusters.saying import say as _
 from forecasting import estimators
 from forecasting.core.hardware import UnknownName, gpu_type
 from forecasting.core.kinds import KINDS, Answer, Kind
+from forecasting.core.quantiles import LONGEST_S
 
 MOST_GPUS = 1024  # powers of two that options are looked for among
 # Whether a work makes sense doesn't hang on the type of GPU, but a description has one.
@@ -122,8 +123,17 @@ def _on(asked: _Asked, gpus: int, said: Sequence[str]) -> Physical:
         variant=row.variant(spec),
         method="physics+history" if learned.corrects else "physics",
         version=learned.version,
-        reasons=(*said, *_of_several([name for _, name in found]), *answers[-1].reasons),
+        reasons=(
+            *said,
+            *_cut(answers[-1].p90),
+            *_of_several([name for _, name in found]),
+            *answers[-1].reasons,
+        ),
     )
+
+
+def _cut(p90_s: int) -> tuple[str, ...]:
+    return ("Nothing longer than 68 years is told: the range ends there.",) * (p90_s >= LONGEST_S)
 
 
 def _of_several(types: Sequence[str]) -> tuple[str, ...]:

@@ -296,6 +296,14 @@ def test_a_pool_that_there_is_not_gets_a_sentence_though_no_gpus_are_given(place
     assert refused.value.returncode == 2
 
 
+def test_a_range_that_is_cut_says_so(place):
+    said = "Nothing longer than 68 years is told: the range ends there."
+    found = asked(place, gpus=1, work=WORK | {"tokens": 1e17}).json()
+    assert found["p90_s"] == 2**31 - 1
+    assert said in found["reasons"]
+    assert said not in asked(place).json()["reasons"]
+
+
 def test_the_form_s_quote_shows_options_reasons_and_the_start(place):
     form = {"budget": place.petrel.path, "name": "x", "kind": "training", "gpus": "8"}
     form |= {"urgency": "normal", "when_unfunded": "wait", "work_parameters": "7B"}
