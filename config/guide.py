@@ -94,6 +94,8 @@ def _read(name: str, _changed: int) -> Page:
     headings = tuple(_headings(tokens))
     for token in tokens:
         _align(token)
+        if token.type in ("code_block", "fence"):
+            token.attrSet("tabindex", "0")  # what scrolls sideways is reached by the keyboard
         _link(token.children or [])
     html = str(markdown.renderer.render(tokens, markdown.options, {}))
     return Page(name, headings[0].text, _first_sentence(tokens), html, headings)

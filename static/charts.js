@@ -124,7 +124,7 @@
       const side = {min: 0, max: 100, interval: 10, axisLabel: {formatter: v => (v % 50 === 0 || v % 40 === 10 ? v + ' %' : '')}};
       return {...o, legend: {top: 0, left: 0, itemWidth: 24, itemHeight: 8, textStyle: {color: css('ink-2'), fontSize: 12}, data: d.series.map(s => s.name)}, grid: {...o.grid, top: 36, right: 24},
         tooltip: {...o.tooltip, trigger: 'item', formatter: p => tip(p.seriesName, [[d.words.said, percent(p.value[0])], [d.words.true, percent(p.value[1])]])},
-        xAxis: axis({type: 'value', ...side}), yAxis: axis({type: 'value', ...side}),
+        xAxis: axis({type: 'value', ...side, axisLabel: {formatter: v => (v ? side.axisLabel.formatter(v) : '')}}), yAxis: axis({type: 'value', ...side}),
         series: [
           line('', [[0, 0], [100, 100]], {color: css('ctl'), width: 1, type: [4, 4]}, {z: 1, silent: true, tooltip: {show: false}}),
           ...d.series.map((s, n) => line(s.name, true_of(s), {color: css('ink'), width: 1.5, type: dashes[n % 3]}, {z: 3, symbol: marks[n % 3], symbolSize: 8, itemStyle: {color: css('ink')}}))]};

@@ -1,8 +1,10 @@
 """The overview: each number is a report's, each GPU is told once, nobody sees too much."""
 
+import re
 from copy import deepcopy
 from dataclasses import replace
 from datetime import timedelta
+from html import unescape
 
 import pytest
 from django.template.loader import render_to_string
@@ -170,6 +172,17 @@ def test_parked_has_its_price(cast, tree):
     assert page.parked_total.parked == 2 * 8 * 900
     assert "Parked GPUs cost 4 cr in the last 7 days." in text_of(client_of(cast["admin"]).get("/"))
     assert read(cast["stranger"]).parked == []
+
+
+@pytest.mark.parametrize(("who", "path"), [("admin", "orlo"), ("member", "orlo/science/petrel")])
+def test_parked_leads_to_the_report_that_tells_who_and_when(cast, who, path):
+    client = client_of(cast[who])
+    link = re.search(r'href="(/budgets/[^"]+/report[^"]+)"', client.get("/").content.decode())
+    assert link
+    assert link[1].startswith(f"/budgets/{path}/report?from=2026-")
+    answer = client.get(unescape(link[1]))
+    assert answer.status_code == 200
+    assert 'class="bad" role="alert"' not in answer.content.decode()
 
 
 def test_waiting_is_grouped_by_the_rule_that_binds(cast, day):
