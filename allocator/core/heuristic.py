@@ -146,19 +146,17 @@ class Construction:
         building.open_phase(tree, self.queue, self.stays, int(funded))
         while True:
             what, which, t, first = building.advance(
-                self.layout.fleet, self.table, tree, self.queue, self.stays, self.preemptor.runs,
-                self.spares, self.layout.domain, grid.wanted.grid, grid.taken.grid, grid.both,
-                int(funded), grid.waiting, self.problem.timestep_seconds, self.course,
+                self.layout.fleet, self.table, tree, self.queue, self.stays, grid.wanted.grid,
+                grid.taken.grid, grid.both, int(funded), grid.waiting,
+                self.problem.timestep_seconds, self.course,
             )  # fmt: skip
             grid.count_turns()
             if what == building.DONE:
                 return
             if what == building.RUN:
                 self._stay(self.runs[which])
-            elif what == building.FORCE:
-                self._force(which, t, first)
             else:
-                self._spare(which, t, first)
+                self._force(which, t, first)
 
     def _stay(self, run: Run) -> None:
         """A run's turn: it goes on where it is, until a job that came before it needs the block."""
@@ -177,20 +175,16 @@ class Construction:
         building.enqueue(self.turns.tree, self.table, self.queue, self.rest_of(run, end))
 
     def _force(self, i: int, t: int, first: int) -> None:
-        """A job starts sooner than it could otherwise: it stops runs that are less deserving."""
-        item = item_of(self.problem, self.table, i)
-        victims = self.preemptor.in_the_way(self.table, i, t, first)
-        self.preemptor.stop(victims, t, item.name, item.leaf, item.gpus)
-        self.fixed.add(item.name)
-        self._settle(i, t, first)
-
-    def _spare(self, i: int, t: int, first: int) -> None:
-        """A job that does not start at once, and that may not stop each of the runs."""
+        """A job that does not start at once may stop runs that are less deserving."""
         before = t if t >= 0 else self.problem.horizon
         by_force = self.preemptor.block_for(self.table, i, before)
         if by_force is not None:
-            self._force(i, *by_force)
-        elif t >= 0:
+            t, first = by_force
+            item = item_of(self.problem, self.table, i)
+            victims = self.preemptor.in_the_way(self.table, i, t, first)
+            self.preemptor.stop(victims, t, item.name, item.leaf, item.gpus)
+            self.fixed.add(item.name)
+        if t >= 0:
             self._settle(i, t, first)
 
     def _settle(self, i: int, t: int, first: int) -> None:

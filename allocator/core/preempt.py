@@ -37,10 +37,10 @@ class Preemptor:
     def block_for(self, table: Items, i: int, before: int) -> tuple[int, int] | None:
         """(timestep < before, first GPU) of the earliest start that stops runs.
 
-        Row i of the table is funded, and no rest. Compiled code asks itself where the job spares
-        nobody (building.py).
+        Row i of the table is funded, and no rest.
         """
-        spared = [r for r in self.barred(self._name(i)) if not self.runs.turned[r]]
+        spared = self.barred(self._name(i)) if self._barred else []
+        spared = [r for r in spared if not self.runs.turned[r]]
         self.runs.turned[spared] = True  # as if they had had their turn
         found = self._search(table, i, int(table.allowed[i]) & span(0, before))
         self.runs.turned[spared] = False

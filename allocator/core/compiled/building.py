@@ -1,7 +1,7 @@
 """The construction's turns, compiled: leaf by leaf, each job at its earliest start.
 
-Where a decision needs more than that (a run that can't have its whole wish, or a job that stops
-runs), `advance` stops and says what it came to; its caller decides and calls it again.
+Where a decision needs more than that (a run's turn, or a job that might stop a run), `advance`
+stops and says what it came to; its caller decides and calls it again.
 """
 
 from typing import NamedTuple
@@ -10,12 +10,11 @@ import numpy as np
 
 from . import compiled, inner
 from .blocks import earliest, free_starts, hold
-from .stopping import Runs, block_for, find_victims
 from .tables import Flags, Fleet, Grid, Items, Rows, Words
 from .turns import ONE_MORE, RUNNING, WAITING, Tree, close_turn, give, next_turn, open_turns
 from .words import ONE, ZERO, below, count, span
 
-DONE, RUN, FORCE, SPARE = 0, 1, 2, 3  # what `advance` came to
+DONE, RUN, FORCE = 0, 1, 2  # what `advance` came to
 
 
 class Queue(NamedTuple):
@@ -160,9 +159,6 @@ def advance(
     tree: Tree,
     queue: Queue,
     stays: Stays,
-    victims: Runs,
-    spares: Flags,
-    domain: Rows,
     wanted: Grid,
     taken: Grid,
     both: bool,
@@ -174,8 +170,7 @@ def advance(
     """Turns until all are over or one needs its caller: (what, run or item, start, first GPU).
 
     `wanted` is `taken` with the wishes of runs that had no turn yet; `both` says that they differ,
-    `runs` how many such runs there are. FORCE: the item starts there if runs are stopped for it.
-    SPARE: it `spares` some runs, so it may be that it could; there is where it starts if not.
+    `runs` how many such runs there are.
     """
     while True:
         leaf, turn = next_turn(tree)
@@ -197,12 +192,7 @@ def advance(
         if runs > 0 and items.funded[i] and not items.rest[i]:
             sooner = allowed if t < 0 else allowed & below(t)
             if could_force(fleet, items, taken, i, sooner):
-                if spares[i]:
-                    return SPARE, i, t, first
-                if find_victims(tree, victims, items.leaf[i], items.gpus[i] * seconds) > 0:
-                    by_force, block = block_for(fleet, items, victims, taken, domain, i, sooner)
-                    if by_force >= 0:
-                        return FORCE, i, by_force, block
+                return FORCE, i, t, first
         if t >= 0:
             settle(fleet, items, tree, wanted, taken, both, seconds, course, i, t, first)
 
