@@ -14,7 +14,7 @@ from django.db import transaction
 from django.db.models import F
 
 from allocator import outlooks, requests, timesteps
-from allocator.core.contract import starts_now, stops_now
+from allocator.core.contract import paid_gpus, starts_now, stops_now
 from allocator.core.plan import Assignment, Cause, Preemption, Result
 from allocator.models import AllocatorState, Cycle
 from allocator.snapshot import Excluded, Snapshot, name_of
@@ -207,8 +207,12 @@ class _Commit:
             for name, count in self.funded_gpus.items()
             if self.taken.jobs[name].budget_id == job.budget_id and name != name_of(job.pk)
         )
-        entitled = max(0, self.taken.entitled_gpus(job) - others)
-        funded = min(len(gpus), entitled, self._affordable(job))
+        funded = paid_gpus(
+            len(gpus),
+            entitled=self.taken.entitled_gpus(job),
+            others=others,
+            affordable=self._affordable(job),
+        )
         self._promise(job, funded)
         paid = [(cell, True) for cell in self.taken.blocks(gpus[:funded])]
         free = [(cell, False) for cell in self.taken.blocks(gpus[funded:])]

@@ -1,8 +1,7 @@
 """Drains as the plan sees them: a window, or a node that is down, from when its GPUs are free.
 
-The one rule of it, for the snapshot and for pages that say when a node will be empty: a node is
-drained from where its window begins, or from where the protection of its runs ends, or from where
-services can have left all drained nodes within their swap caps, whichever is last.
+For the snapshot and for pages that say when a node will be empty. The rule is the core's
+(`allocator/core/draining.py`), since the simulator keeps it too.
 """
 
 from collections import defaultdict
@@ -12,6 +11,7 @@ from datetime import datetime, timedelta
 
 from allocator import timesteps
 from allocator.core import problem as core
+from allocator.core.draining import Ask, starts
 from allocator.models import Cycle
 from allocator.packing import unpack
 from clusters.models import Drain, Node
@@ -37,11 +37,6 @@ class Emptied:
     protected: int  # where the protection of its runs ends
     until: int | None  # None: no end is given
     start: int = 0
-
-    @property
-    def ready(self) -> int:
-        """Where it is empty if no service is on it."""
-        return max(self.asked, self.protected)
 
 
 @dataclass(frozen=True)
@@ -85,29 +80,23 @@ class Draining:
         down = [node for node in self.nodes if node.pk in self.down]
         asked = [Emptied(node, None, 0, self._protected(node), None) for node in down]
         asked += [self._asked(w, by_node) for w in windows if self._counts(w, by_node)]
-        leaving = _Leaving(self._served({one.node.pk for one in asked}), self.settled)
-        found: dict[int, int] = {}  # timestep by node
-        placed = []
-        for one in self._in_order(asked, leaving):
-            pk = one.node.pk
-            start = max(one.ready, found.get(pk, 0))
-            if pk not in found:
-                start = found[pk] = leaving.place(pk, start)
-            placed.append(replace(one, start=start))
-        return placed
-
-    def _in_order(self, asked: list[Emptied], leaving: "_Leaving") -> list[Emptied]:
-        """Those that a plan has given an instant first, then as they could be empty."""
         row = {node.pk: n for n, node in enumerate(self.nodes)}
-        given = planned_starts() if leaving.is_shared else {}
+        placed = starts(
+            [Ask(one.node.pk, row[one.node.pk], one.asked, one.protected) for one in asked],
+            served=self._served({one.node.pk for one in asked}),
+            settled=self.settled,
+            given=self._given,
+        )
+        return [replace(asked[n], start=start) for n, start in placed]
 
-        def key(one: Emptied) -> tuple[bool, float, int]:
-            at = given.get(one.node.name)
-            if at is None:
-                return True, one.ready, row[one.node.pk]
-            return False, (at - self.origin) / self._step, row[one.node.pk]
-
-        return sorted(asked, key=key)
+    def _given(self) -> dict[int, float]:
+        """The timestep from which the newest plan has each drained node empty. One query."""
+        at = planned_starts()
+        return {
+            node.pk: (at[node.name] - self.origin) / self._step
+            for node in self.nodes
+            if node.name in at
+        }
 
     def _served(self, drained: Collection[int]) -> dict[int, dict[int, tuple[int, int]]]:
         """By drained node and service: GPUs that it holds there, and its swap cap."""
@@ -134,42 +123,6 @@ class Draining:
             until = timesteps.ceil_steps(window.ends_at - self.origin)
         start = max(0, (window.starts_at - self.origin) // self._step)
         return Emptied(node, window, start, self._protected(node), until)
-
-
-class _Leaving:
-    """By when services leave nodes, one node placed after another.
-
-    A swap cap is for all nodes together: by timestep t a service has left at most (t + 1) × cap
-    GPUs, or t × cap where it is settled in the present timestep. A node gets the first timestep
-    that holds this for it, and for all that were placed before.
-    """
-
-    def __init__(self, served: Mapping[int, Mapping[int, tuple[int, int]]], settled: bool) -> None:
-        self.served, self.frozen = served, 1 if settled else 0
-        self.placed: dict[int, list[tuple[int, int]]] = defaultdict(list)  # (timestep, GPUs)
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether a service is on several of the nodes."""
-        services = [service for there in self.served.values() for service in there]
-        return len(services) > len(set(services))
-
-    def place(self, node_id: int, start: int) -> int:
-        """Return the first timestep from ``start`` on by which all services can have left."""
-        there = self.served.get(node_id, {})
-        while not all(self._fits(s, start, gpus, cap) for s, (gpus, cap) in there.items()):
-            start += 1
-        for service, (gpus, _) in there.items():
-            self.placed[service].append((start, gpus))
-        return start
-
-    def _fits(self, service: int, step: int, gpus: int, cap: int) -> bool:
-        leaves = [*self.placed[service], (step, gpus)]
-        return all(
-            sum(n for at, n in leaves if at <= t) <= cap * (t + 1 - self.frozen)
-            for t, _ in leaves
-            if t >= step
-        )
 
 
 def planned_starts() -> dict[str, datetime]:

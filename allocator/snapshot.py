@@ -366,14 +366,8 @@ class _Builder:
         the present timestep, its set stands as that one made it.
         """
         cap = job.service.swap_cap
-        least = held if self.settled else held - cap
-        relaxed = []
-        for gpus in demand:
-            relaxed.append(max(gpus, least))
-            least -= cap
-        if self.settled:
-            relaxed[0] = held
-        elif relaxed != demand:
+        relaxed = contract.feasible_demand(demand, held=held, cap=cap, settled=self.settled)
+        if not self.settled and relaxed != demand:
             self.relaxed.append(f"{job.name} sheds at most {cap} GPUs a timestep from {held}.")
         return relaxed
 

@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 from budgets.models import Budget
 from forecasting import works
 from forecasting.core import scoring
-from forecasting.core.quantiles import VERSION, Range, from_declared, from_history
+from forecasting.core.quantiles import ENDLESS_S, VERSION, Range, from_declared, from_history
 from forecasting.models import Forecast
 from workloads.models import Job
 
@@ -19,14 +19,12 @@ Kind = Job.Kind
 ENOUGH = 3  # like jobs that make a history
 RECENT = 200  # like jobs that are looked at, newest first
 
-# What a job of a kind takes as long as nothing is known: wide on purpose. A service has no end
-# of its own; 30 days is past every horizon.
-A_MONTH = 30 * 24 * 3600
+# What a job of a kind takes as long as nothing is known: wide on purpose.
 DEFAULTS: dict[str, Range] = {
     Kind.TRAINING: Range(1800, 7200, 28800),
     Kind.BATCH_INFERENCE: Range(600, 3600, 14400),
     Kind.QUANTIZATION: Range(600, 1800, 7200),
-    Kind.REALTIME: Range(A_MONTH, A_MONTH, A_MONTH),
+    Kind.REALTIME: Range(ENDLESS_S, ENDLESS_S, ENDLESS_S),
 }
 
 

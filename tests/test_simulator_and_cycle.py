@@ -1,21 +1,27 @@
 """The simulator and the real cycle decide alike: a day through both, run by run."""
 
 import random
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 import pytest
 
+from allocator import maintenance
+from allocator.core.events import NOTHING, Events, Failure, Window
 from allocator.core.simulate import play
+from allocator.core.simulation import world as world_of_simulation
 from allocator.core.simulation.setup import Setup, equal_tree, nodes_of
 from allocator.core.traces import DAY_S, Trace, TraceJob
 from allocator.replay import playback, setup, world
 from allocator.replay.playback import Course
-from workloads.models import JobEvent, Run
+from clusters.models import Node, SimulatedFault
+from workloads.models import Job, JobEvent, Run
 from workloads.preemptions import DECIDED
 
 HOUR = 3600
 A_NODE = 8  # GPUs
-Ran = tuple[str, int, int, int, bool]  # job, first GPU, since, until (-1: it goes on), preempted
+Ran = tuple[str, int, int, int, str]  # job, first GPU, since, until (-1: it goes on), how it ended
+Held = tuple[str, int, int, int, bool]  # service, GPU, since, until, funded
 
 
 def a_day(seed: int, number: int = 40) -> list[TraceJob]:
@@ -48,13 +54,53 @@ def a_day(seed: int, number: int = 40) -> list[TraceJob]:
     return sorted([*rows, *debug], key=lambda row: row.submit_time_s)
 
 
-def in_the_database(jobs: list[TraceJob]) -> list[Ran]:
+def in_the_database(
+    jobs: list[TraceJob], events: Events = NOTHING, nodes: int = 2
+) -> tuple[list[Ran], list[Held]]:
     shares = setup.shares_of("", jobs)
-    place = world.build(pools=setup.pools_of(f"2x{A_NODE}"), shares=shares, jobs=jobs)
+    place = world.build(pools=setup.pools_of(f"{nodes}x{A_NODE}"), shares=shares, jobs=jobs)
+    _befall(events)
     played = playback.play(place, jobs, Course(start_day=0, days=1, exact=True), lambda *_: None)
     assert played.illegal == 0
     runs = Run.objects.select_related("job").prefetch_related("holdings__node")
-    return sorted(_ran(run) for run in runs)
+    batch = runs.exclude(job__kind=Job.Kind.REALTIME)
+    return sorted(_ran(run) for run in batch), _held(runs.filter(job__kind=Job.Kind.REALTIME))
+
+
+def _befall(events: Events) -> None:
+    """Windows are set before the day begins; the simulated cluster will have the failures."""
+    nodes = {f"n{n:04}": node for n, node in enumerate(Node.objects.order_by("position"), 1)}
+    for one in events.windows:
+        assert one.end_s is not None
+        maintenance.set_window(
+            nodes=[nodes[one.node]],
+            starts_at=_at(one.start_s),
+            ends_at=_at(one.end_s),
+            reason="new switch",
+            by=None,
+            now=world.START,
+        )
+    for failure in events.failures:
+        assert failure.up_s is not None
+        SimulatedFault.objects.create(
+            node=nodes[failure.node], starts_at=_at(failure.down_s), ends_at=_at(failure.up_s)
+        )
+
+
+def _at(second: int) -> datetime:
+    return world.START + timedelta(seconds=second)
+
+
+def _held(runs: Iterable[Run]) -> list[Held]:
+    """What services held, GPU by GPU."""
+    return sorted(
+        (run.job.name, A_NODE * one.node.position + bit, _second(one.started_at),
+         _second(one.ended_at), one.funded)
+        for run in runs
+        for one in run.holdings.all()
+        for bit in range(A_NODE)
+        if one.mask >> bit & 1 and one.started_at != one.ended_at
+    )  # fmt: skip
 
 
 def _ran(run: Run) -> Ran:
@@ -62,30 +108,81 @@ def _ran(run: Run) -> Ran:
         A_NODE * one.node.position + (one.mask & -one.mask).bit_length() - 1
         for one in run.holdings.all()
     ]
-    preempted = run.end_reason == Run.EndReason.PREEMPTED
-    return run.job.name, min(gpus), _second(run.started_at), _second(run.ended_at), preempted
+    ended = {"preempted": "preempted", "node_failure": "failed"}.get(run.end_reason, "")
+    return run.job.name, min(gpus), _second(run.started_at), _second(run.ended_at), ended
 
 
 def _second(at: datetime | None) -> int:
     return -1 if at is None else (at - world.START) // timedelta(seconds=1)
 
 
-def in_the_simulator(jobs: list[TraceJob]) -> list[Ran]:
+def in_the_simulator(
+    jobs: list[TraceJob], events: Events = NOTHING, nodes: int = 2
+) -> tuple[list[Ran], list[Held]]:
     """With every improving pass that the cycle makes, and every waiting job offered."""
-    trace = Trace(tuple(jobs))
+    batch, services = (tuple(one for one in jobs if one.is_realtime == is_one) for is_one in (0, 1))
+    trace = Trace(batch, services=services)
     given = Setup(
-        nodes_of(f"2x{A_NODE}"), equal_tree(trace.groups), DAY_S, unlimited=True, spread=0.0,
-        iterations=None, offered_first=len(jobs),
+        nodes_of(f"{nodes}x{A_NODE}"), equal_tree(trace.groups), DAY_S, unlimited=True, spread=0.0,
+        iterations=None, offered_first=len(jobs), events=events,
     )  # fmt: skip
     played = play(trace, given)
     found = [
-        (jobs[ran.job].job_id, ran.first, ran.since, ran.until, ran.preempted)
+        (batch[ran.job].job_id, ran.first, ran.since, ran.until, _ended(ran))
         for ran in played.world.ran
     ]
     for job in played.world.running.values():
         assert job.run is not None
-        found.append((job.row.job_id, job.run.first, job.run.since, -1, False))
-    return sorted(found)
+        found.append((job.row.job_id, job.run.first, job.run.since, -1, ""))
+    held = [
+        (services[one.service - len(batch)].job_id, one.first + n, one.since, one.until, one.funded)
+        for one in played.world.services.served()
+        for n in range(one.gpus)
+    ]
+    return sorted(found), sorted(held)
+
+
+def _ended(ran: world_of_simulation.Ran) -> str:
+    return "preempted" if ran.preempted else "failed" if ran.failed else ""
+
+
+def stretches(held: list[Held]) -> list[Held]:
+    """The same with what follows on each other in one, and the day's end for none."""
+    found: list[Held] = []
+    for name, gpu, since, until, funded in sorted(held):
+        if since == DAY_S:
+            continue
+        until = DAY_S if until == -1 else until
+        last = found[-1] if found else None
+        if last and last[:2] == (name, gpu) and last[3:] == (since, funded):
+            found[-1] = (name, gpu, last[2], until, funded)
+        else:
+            found.append((name, gpu, since, until, funded))
+    return found
+
+
+EVENTS = Events(
+    windows=(
+        Window("n0002", 5 * HOUR + 600, 8 * HOUR + 60),
+        Window("n0003", 15 * HOUR, 16 * HOUR),
+    ),
+    failures=(
+        Failure("n0001", 10 * HOUR + 431, 11 * HOUR + 77),
+        Failure("n0003", 12 * HOUR + 901, 14 * HOUR),
+    ),
+)
+
+
+def services() -> list[TraceJob]:
+    """One that follows the day, and may move 2 GPUs a timestep; one that stands still for a while.
+
+    The second is more than its budget is entitled to beside the first.
+    """
+    by_hour = (2,) * 6 + (4, 8, 8, 4, 3, 3, 10, 10, 6, 6) + (1,) * 8
+    return [
+        TraceJob("chat", 1700, 10, 2 * DAY_S, "nlp", kind="realtime", demand=by_hour, swap_cap=2),
+        TraceJob("scan", 7300, 3, 9 * HOUR + 17, "nlp", kind="realtime", swap_cap=3),
+    ]
 
 
 @pytest.mark.django_db
@@ -93,10 +190,25 @@ def in_the_simulator(jobs: list[TraceJob]) -> list[Ran]:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_simulated_day_and_one_through_the_database_are_the_same(seed: int) -> None:
     jobs = a_day(seed)
-    real = in_the_database(jobs)
-    assert in_the_simulator(jobs) == real
+    real, _ = in_the_database(jobs)
+    assert in_the_simulator(jobs) == (real, [])
     assert len(real) >= len(jobs) - 5
-    assert any(preempted for *_, preempted in real)
+    assert any(ended == "preempted" for *_, ended in real)
     causes = set(JobEvent.objects.filter(kind=DECIDED).values_list("data__cause", flat=True))
     assert "debug" in causes
     assert len(causes) > 1
+
+
+@pytest.mark.django_db
+@pytest.mark.once
+@pytest.mark.parametrize("seed", [3, 4])
+def test_so_are_days_with_services_a_drain_and_failures(seed: int) -> None:
+    jobs = sorted([*a_day(seed), *services()], key=lambda row: row.submit_time_s)
+    real, held = in_the_database(jobs, EVENTS, nodes=3)
+    simulated, served = in_the_simulator(jobs, EVENTS, nodes=3)
+    assert simulated == real
+    assert stretches(served) == stretches(held)
+    assert any(ended == "failed" for *_, ended in real)
+    assert any(ended == "preempted" for *_, ended in real)
+    assert {name for name, *_ in held} == {"chat", "scan"}
+    assert {funded for *_, funded in held} == {True, False}

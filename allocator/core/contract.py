@@ -72,3 +72,31 @@ def stops_now(plan: Plan, running: Iterable[str]) -> Iterator[str]:
     """Those of the running jobs that the plan does not go on with."""
     now = {a.job for a in plan.assignments if a.start == 0}
     return (name for name in running if name not in now)
+
+
+def protected_steps(protected_until_s: int, now_s: int, step_s: int) -> int:
+    """Timesteps from the present one on for which a run can't be stopped."""
+    if protected_until_s <= now_s:
+        return 0
+    return touched(protected_until_s - now_s + now_s % step_s, step_s)
+
+
+def feasible_demand(demand: Iterable[int], *, held: int, cap: int, settled: bool) -> list[int]:
+    """A service's demand by timestep, raised to what its swap cap lets it shed from what it holds.
+
+    ``settled``: it has had its swaps for the present timestep, in which its set stands.
+    """
+    least = held if settled else held - cap
+    found = []
+    for gpus in demand:
+        found.append(max(gpus, least))
+        least -= cap
+    if settled:
+        found[0] = held
+    return found
+
+
+def paid_gpus(gpus: int, *, entitled: int, others: int, affordable: int) -> int:
+    """How many of a service's GPUs are funded: up to what its leaf is entitled to besides what
+    other services of it have, and can pay."""
+    return min(gpus, max(0, entitled - others), affordable)

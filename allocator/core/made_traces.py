@@ -56,7 +56,7 @@ def made_trace(lab: Lab) -> Trace:
 def with_debug_jobs(trace: Trace, per_day: int = 60, seed: int = 0) -> Trace:
     """The trace with so many debug jobs a day mixed in, each of one of its groups."""
     draw = random.Random(seed)
-    days = -(-(trace.jobs[-1].submit_time_s + 1) // DAY_S) if trace.jobs else 0
+    days = trace.days if trace.rows else 0
     groups = trace.groups
     added = [
         TraceJob(
@@ -70,7 +70,7 @@ def with_debug_jobs(trace: Trace, per_day: int = 60, seed: int = 0) -> Trace:
         for n in range(per_day * days)
     ]
     jobs = sorted((*trace.jobs, *added), key=lambda job: job.submit_time_s)
-    return Trace(tuple(jobs), trace.problems)
+    return Trace(tuple(jobs), trace.problems, trace.services)
 
 
 def _drawn(draw: random.Random, weighted: tuple[tuple[int, int], ...]) -> int:

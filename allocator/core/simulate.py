@@ -1,9 +1,10 @@
 """`simulate(trace, setup, policy) -> Outcome`: a cluster's days on a virtual clock.
 
 The clock jumps from one instant at which something happens to the next: a job arrives, a run ends
-or loses its funding, a timestep begins. All of one second come together, in the order in which a
-cycle takes them: what ended leaves, the timestep that is over is closed, what waits is funded, and
-the policy decides. The same trace, setup and policy give the same outcome.
+or loses its funding, a node fails or comes back, a timestep begins. All of one second come
+together, in the order in which a cycle takes them: what ended leaves, the timestep that is over is
+closed, what waits is funded, and the policy decides. The same trace, setup and policy give the same
+outcome.
 """
 
 import math
@@ -18,12 +19,15 @@ from .simulation.baselines import Backfill, Fifo, PeakReserve, Priority, Shortes
 from .simulation.fairshare import FairShare, Watch
 from .simulation.measures import Outcome, measure
 from .simulation.policy import Policy
+from .simulation.services import SimService
 from .simulation.setup import Setup
 from .simulation.world import SimJob, World, make_job
-from .traces import Trace
+from .traces import Trace, TraceJob
 
 POLICIES = ("fairshare", "fifo", "backfill", "priority", "shortest-first", "peak-reserve")
-ENDS, UNFUNDED, ASK = 0, 1, 2
+# What is due, in the order in which it comes within a second: of a run that ends with its work in
+# the second in which its node fails nothing is lost.
+ENDS, UNFUNDED, ASK, GONE, FAILS, BACK, THERE = range(7)
 Progress = Callable[[int], None]  # told of the clock, in seconds of the simulated span
 
 
@@ -63,9 +67,10 @@ def play(
 ) -> Played:
     """Play a trace to the end of the span."""
     world = World(setup)
-    jobs = _jobs(trace, world)
-    course = _Course(world, jobs, _policy(policy, world, trace, watch), progress)
+    jobs, services = _jobs(trace, world), _services(trace, world)
+    course = _Course(world, jobs, services, _policy(policy, world, trace, watch), progress)
     course.run()
+    world.services.close()
     return Played(world, jobs, course.decisions)
 
 
@@ -73,7 +78,7 @@ def _policy(name: str, world: World, trace: Trace, watch: Watch | None) -> Polic
     if name == "fairshare":
         return FairShare(world, watch)
     if name == "peak-reserve":
-        return PeakReserve(world, trace.jobs)
+        return PeakReserve(world, (*trace.jobs, *trace.services))
     simple = {
         "fifo": Fifo, "backfill": Backfill, "priority": Priority, "shortest-first": ShortestFirst,
     }  # fmt: skip
@@ -93,24 +98,56 @@ def _jobs(trace: Trace, world: World) -> list[SimJob]:
                 f"job {row.job_id!r} needs {row.block} GPUs in one block, and the fleet has no "
                 "such block: give more or larger nodes."
             )
-        leaf = world.budgets.number.get(row.group)
-        if leaf is None or leaf not in world.budgets.leaves:
-            raise ProblemError(f"job {row.job_id!r}: group {row.group!r} is no leaf of the tree.")
-        found.append(make_job(number, row, setup, leaf, row.group, error))
+        found.append(make_job(number, row, setup, _leaf(row, world), row.group, error))
     return found
+
+
+def _services(trace: Trace, world: World) -> list[SimService]:
+    """Numbered after the jobs."""
+    numbered = enumerate(trace.services, len(trace.jobs))
+    return [SimService(number, row, _leaf(row, world)) for number, row in numbered]
+
+
+def _leaf(row: TraceJob, world: World) -> int:
+    leaf = world.budgets.number.get(row.group)
+    if leaf is None or leaf not in world.budgets.leaves:
+        raise ProblemError(f"job {row.job_id!r}: group {row.group!r} is no leaf of the tree.")
+    return leaf
 
 
 class _Course:
     """The clock and what is due on it."""
 
     def __init__(
-        self, world: World, jobs: Sequence[SimJob], policy: Policy, progress: Progress | None
+        self,
+        world: World,
+        jobs: Sequence[SimJob],
+        services: Sequence[SimService],
+        policy: Policy,
+        progress: Progress | None,
     ) -> None:
         self.world, self.jobs, self.policy, self.progress = world, jobs, policy, progress
+        world.services.all = list(services)
         self.step, self.until = world.setup.step_s, world.setup.seconds
-        self.due: list[tuple[int, int, int, int]] = []  # when, what, job, attempt
+        self.due = self._known_beforehand()  # when, what, job or node, attempt
         self.arrived = 0
         self.decisions = 0
+
+    def _known_beforehand(self) -> list[tuple[int, int, int, int]]:
+        """When services come and go, nodes fail and come back, and windows become known."""
+        world = self.world
+        found = []
+        for service in world.services.all:
+            found += [
+                (service.submitted, THERE, service.number, 0),
+                (service.ends, GONE, service.number, 0),
+            ]
+        for one in world.meters.available.outages:
+            found += [(one.down_s, FAILS, one.node, 0), (one.up_s, BACK, one.node, 0)]
+        for window in world.setup.events.windows:
+            changes = (window.known_s, window.replaced_s)
+            found += [(at, ASK, 0, 0) for at in changes if at is not None]
+        return sorted(found)  # which is a heap
 
     def run(self) -> None:
         """Until the span is over."""
@@ -126,6 +163,7 @@ class _Course:
                 return
             if now == tick:
                 tick += self.step
+                self.world.services.begin_timestep()
                 self._cover(tick)
                 happened = True
             happened |= self._arrivals(now)
@@ -148,7 +186,8 @@ class _Course:
         happened = False
         while self.due and self.due[0][0] <= now:
             _, what, number, attempt = heappop(self.due)
-            if what == ASK:
+            if what >= ASK:
+                self._befall(what, number)
                 happened = True
                 continue
             job = self.jobs[number]
@@ -161,6 +200,27 @@ class _Course:
                 self.world.unfund(job)
             happened = True
         return happened
+
+    def _befall(self, what: int, number: int) -> None:
+        """A service comes or goes, or a node fails or comes back."""
+        world, policy = self.world, self.policy
+        if what in (THERE, GONE):
+            service = world.services.all[number - len(self.jobs)]
+            if what == THERE:
+                world.services.arrive(service)
+                policy.serves(service)
+            else:
+                world.services.leave(service)
+                policy.serves_no_more(service)
+        elif what == FAILS:
+            for job in world.hit(number):
+                policy.stopped(job)
+                world.fail(job)
+                policy.added(job)
+            world.services.fail_on(world.fleet.node_bits[number])
+            world.nodes.fail(number)
+        elif what == BACK:
+            world.nodes.come_back(number)
 
     def _cover(self, until: int) -> None:
         """Set aside what each funded run costs in the timestep that begins, oldest job first."""
@@ -206,6 +266,8 @@ class _Course:
                 self.world.preempt(job, by)
                 if job.row.resumable:
                     self.policy.added(job)
+            for service, gpus in decision.serves:
+                self.world.services.release(service, gpus)
             for job, first in decision.starts:
                 self.policy.left(job)
                 run = self.world.start(job, first)
@@ -213,6 +275,7 @@ class _Course:
                 self.policy.started(job)
                 if job.funded:
                     self._pay(job, boundary)
+            self.world.services.serve(decision.serves, boundary, renewed=decision.renewed)
             if decision.soon:
                 heappush(self.due, (self.world.now + ANSWERED_S, ASK, 0, 0))
             again = decision.again

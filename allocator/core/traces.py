@@ -10,31 +10,31 @@ import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from .problem import Kind
+from .rows import DAY_S as DAY_S
+from .rows import MOST_SECONDS as MOST_SECONDS
+from .rows import BadRow, Line
 from .validate import ProblemError
 from .weights import RAW_URGENCY
 
 REQUIRED = ("job_id", "submit_time_s", "gpus", "duration_s", "group")
 OPTIONAL = ("kind", "min_runtime_s", "resumable", "urgency", "time_limit_s", "parked")
-KINDS = tuple(str(kind) for kind in Kind if kind != Kind.REALTIME)
+OF_SERVICES = ("demand", "demand_step_s", "swap_cap")
+KINDS = tuple(str(kind) for kind in Kind)
 URGENCIES = tuple(RAW_URGENCY)
-DAY_S = 24 * 3600
-MOST_SECONDS = 366 * DAY_S
 MOST_GPUS = 4096
-LONGEST = 90  # characters of a name
 SWF_FIELDS = 18
-
-
-class BadRow(ValueError):
-    """One sentence about one line."""
 
 
 @dataclass(frozen=True)
 class TraceJob:
     """A job as recorded: seconds and GPUs are whole numbers; None where the trace is silent.
 
-    ``parked_s`` is how long it held its GPUs at its end without using them.
+    ``parked_s`` is how long it held its GPUs at its end without using them. A real-time service is
+    there for its duration and wants the GPUs of its ``demand``, one number a step, over and over
+    from the trace's start; without one it wants ``gpus`` throughout.
     """
 
     job_id: str
@@ -49,19 +49,53 @@ class TraceJob:
     urgency: str = "normal"
     time_limit_s: int | None = None
     parked_s: int = 0
+    demand: tuple[int, ...] = ()
+    demand_step_s: int = 3600
+    swap_cap: int | None = None
 
     @property
     def block(self) -> int:
         """The GPUs of its block: rounded up to a power of two."""
         return 1 << (self.gpus - 1).bit_length()
 
+    @property
+    def is_realtime(self) -> bool:
+        return self.kind == Kind.REALTIME
+
+    @property
+    def peak(self) -> int:
+        """The most GPUs that a service ever wants."""
+        return max(self.demand, default=self.gpus)
+
+    @property
+    def cap(self) -> int:
+        """GPUs that a service may gain, and lose, at a timestep; where it is silent: all."""
+        return self.peak if self.swap_cap is None else self.swap_cap
+
+    def demand_over(self, start_s: int, end_s: int) -> int:
+        """The most GPUs that a service wants at a time in [start, end)."""
+        if not self.demand:
+            return self.gpus
+        steps = range(start_s // self.demand_step_s, -(-end_s // self.demand_step_s))
+        return max(self.demand[n % len(self.demand)] for n in steps)
+
+    def later(self, start_s: int) -> "TraceJob":
+        """The same with times counted from a second on, a whole day."""
+        turned = (start_s // self.demand_step_s) % max(1, len(self.demand))
+        return replace(
+            self,
+            submit_time_s=self.submit_time_s - start_s,
+            demand=self.demand[turned:] + self.demand[:turned],
+        )
+
 
 @dataclass(frozen=True)
 class Trace:
-    """Jobs in order of submission, and a sentence for each row that is none."""
+    """Jobs in order of submission, and a sentence for each row that is none; services apart."""
 
     jobs: tuple[TraceJob, ...]
     problems: tuple[str, ...] = ()
+    services: tuple[TraceJob, ...] = ()
 
     @property
     def rounded(self) -> int:
@@ -69,14 +103,27 @@ class Trace:
         return sum(job.block != job.gpus for job in self.jobs)
 
     @property
+    def rows(self) -> tuple[TraceJob, ...]:
+        """Jobs and services in order of submission."""
+        both = chain(self.jobs, self.services)
+        return tuple(sorted(both, key=lambda job: job.submit_time_s))
+
+    @property
     def groups(self) -> tuple[str, ...]:
-        return tuple(sorted({job.group for job in self.jobs}))
+        return tuple(sorted({job.group for job in chain(self.jobs, self.services)}))
+
+    @property
+    def days(self) -> int:
+        """The days up to the last submission."""
+        return max((job.submit_time_s for job in self.rows), default=0) // DAY_S + 1
 
     def between(self, start_s: int, end_s: int) -> "Trace":
-        """The jobs submitted in [start, end), with times counted from start."""
-        inside = (job for job in self.jobs if start_s <= job.submit_time_s < end_s)
-        moved = (replace(job, submit_time_s=job.submit_time_s - start_s) for job in inside)
-        return Trace(tuple(moved), self.problems)
+        """What is submitted in [start, end), with times counted from start, a whole day."""
+        jobs, services = (
+            tuple(job.later(start_s) for job in rows if start_s <= job.submit_time_s < end_s)
+            for rows in (self.jobs, self.services)
+        )
+        return Trace(jobs, self.problems, services)
 
 
 def read_csv(lines: Iterable[str], name: str) -> Trace:
@@ -100,17 +147,20 @@ def read_csv(lines: Iterable[str], name: str) -> Trace:
 
 def write_csv(trace: Trace) -> Iterator[str]:
     """A trace as CSV, line by line; `read_csv` gives the same jobs again, but for their users."""
-    yield ",".join((*REQUIRED, *OPTIONAL)) + "\n"
+    more = OF_SERVICES if trace.services else ()
+    yield ",".join((*REQUIRED, *OPTIONAL, *more)) + "\n"
     line = io.StringIO()
     writer = csv.writer(line, lineterminator="\n")
-    for job in trace.jobs:
+    for job in trace.rows:
         line.seek(0)
         line.truncate()
+        served = (" ".join(map(str, job.demand)), job.demand_step_s, job.swap_cap)
         writer.writerow(
             (
                 *(job.job_id, job.submit_time_s, job.gpus, job.duration_s, job.group, job.kind),
                 *(job.min_runtime_s, str(job.resumable).lower(), job.urgency),
                 *(job.time_limit_s, job.parked_s),
+                *((served if job.is_realtime else ("",) * len(more)) if more else ()),
             )
         )
         yield line.getvalue()
@@ -128,7 +178,7 @@ def _collected(rows: Iterable[tuple[int, Mapping[str, str | None]]], name: str) 
     for number, row in rows:
         where = f"{name}, line {number}"
         try:
-            job = _Line(where, row).job()
+            job = _job(Line(where, row))
             if job.job_id in seen:
                 raise BadRow(f"{where}: job_id {job.job_id!r} is there twice.")
         except BadRow as bad:
@@ -136,7 +186,12 @@ def _collected(rows: Iterable[tuple[int, Mapping[str, str | None]]], name: str) 
             continue
         seen.add(job.job_id)
         jobs.append(job)
-    return Trace(tuple(sorted(jobs, key=lambda job: job.submit_time_s)), tuple(problems))
+    jobs.sort(key=lambda job: job.submit_time_s)
+    return Trace(
+        tuple(job for job in jobs if not job.is_realtime),
+        tuple(problems),
+        tuple(job for job in jobs if job.is_realtime),
+    )
 
 
 def _swf_rows(lines: Iterable[str]) -> Iterator[tuple[int, Mapping[str, str | None]]]:
@@ -163,59 +218,33 @@ def _swf_rows(lines: Iterable[str]) -> Iterator[tuple[int, Mapping[str, str | No
         )
 
 
-@dataclass(frozen=True)
-class _Line:
-    """One line of the file, and where it stands."""
+def _job(line: Line) -> TraceJob:
+    job = TraceJob(
+        job_id=line.text("job_id"),
+        submit_time_s=line.whole("submit_time_s", least=0, most=10 * MOST_SECONDS),
+        gpus=line.whole("gpus", least=1, most=MOST_GPUS),
+        duration_s=max(1, line.whole("duration_s", least=0)),
+        group=line.text("group"),
+        user=line.value("user"),
+        kind=line.one_of("kind", KINDS, str(Kind.TRAINING)),
+        min_runtime_s=line.maybe("min_runtime_s", least=0),
+        resumable=line.one_of("resumable", ("true", "false"), "true") == "true",
+        urgency=line.one_of("urgency", URGENCIES, "normal"),
+        time_limit_s=line.maybe("time_limit_s", least=1),
+        parked_s=line.maybe("parked", least=0) or 0,
+    )
+    return _service(job, line) if job.is_realtime else job
 
-    where: str
-    row: Mapping[str, str | None]
 
-    def job(self) -> TraceJob:
-        return TraceJob(
-            job_id=self.text("job_id"),
-            submit_time_s=self.whole("submit_time_s", least=0, most=10 * MOST_SECONDS),
-            gpus=self.whole("gpus", least=1, most=MOST_GPUS),
-            duration_s=max(1, self.whole("duration_s", least=0)),
-            group=self.text("group"),
-            user=self.value("user"),
-            kind=self.one_of("kind", KINDS, str(Kind.TRAINING)),
-            min_runtime_s=self.maybe("min_runtime_s", least=0),
-            resumable=self.one_of("resumable", ("true", "false"), "true") == "true",
-            urgency=self.one_of("urgency", URGENCIES, "normal"),
-            time_limit_s=self.maybe("time_limit_s", least=1),
-            parked_s=self.maybe("parked", least=0) or 0,
+def _service(job: TraceJob, line: Line) -> TraceJob:
+    """The service of a row, with what only services have."""
+    step = line.maybe("demand_step_s", least=60, most=DAY_S) or TraceJob.demand_step_s
+    if DAY_S % step:
+        raise BadRow(
+            f"{line.where}: demand_step_s is {step}, but must divide a day: give 3600, say."
         )
-
-    def value(self, name: str) -> str:
-        value = (self.row.get(name) or "").strip()
-        if len(value) > LONGEST or not value.isprintable():
-            raise BadRow(
-                f"{self.where}: {name} is {value[:20]!r}, but must be at most {LONGEST} printable "
-                "characters."
-            )
-        return value
-
-    def text(self, name: str) -> str:
-        if not (value := self.value(name)):
-            raise BadRow(f"{self.where}: {name} is empty.")
-        return value
-
-    def whole(self, name: str, *, least: int, most: int = MOST_SECONDS) -> int:
-        value = self.value(name)
-        if not value.isascii() or not value.isdigit() or not least <= int(value) <= most:
-            raise BadRow(
-                f"{self.where}: {name} is {value!r}, but must be a whole number from {least} to "
-                f"{most}."
-            )
-        return int(value)
-
-    def maybe(self, name: str, *, least: int) -> int | None:
-        return self.whole(name, least=least) if self.value(name) else None
-
-    def one_of(self, name: str, accepted: tuple[str, ...], default: str) -> str:
-        value = self.value(name).lower() or default
-        if value not in accepted:
-            raise BadRow(
-                f"{self.where}: {name} is {value!r}, but must be one of {', '.join(accepted)}."
-            )
-        return value
+    demand = line.wholes("demand", most=MOST_GPUS)
+    if demand and not any(demand):
+        raise BadRow(f"{line.where}: demand is 0 throughout: give a service that wants some GPU.")
+    cap = line.maybe("swap_cap", least=1, most=MOST_GPUS)
+    return replace(job, demand=demand, demand_step_s=step, swap_cap=cap)

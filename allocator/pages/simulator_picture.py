@@ -42,6 +42,8 @@ class Bar:
     parked_from: datetime | None
     goes_on: bool
     nodes: str
+    failed: bool = False  # it ended with its node
+    realtime: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,8 @@ class Picture:
             raise Http404(_("There is no such picture yet."))
         self.row, self.names, self.kept = row, names, kept
         self.runs = kept["runs"][course]
+        # Those that were kept before there were services have none.
+        self.served = kept["served"][course] if "served" in kept else []
         self.seconds: int = row.result["seconds"]
         begins = begins_of(row)
         self.day = max(0, min(day, max(0, len(begins) - SHOWN_DAYS)))
@@ -80,8 +84,11 @@ class Picture:
     def bars(self) -> list[Bar]:
         """The runs that are in view, by their starts. One query."""
         inside = [run for run in self.runs if run[2] < self.to_s and run[3] > self.from_s]
-        titles = self._titles(inside)
-        return [self._bar(run, titles) for run in inside]
+        served = [one for one in self.served if one[3] < self.to_s and one[4] > self.from_s]
+        titles = self._titles([*inside, *served])
+        bars = [self._bar(run, titles) for run in inside]
+        bars += [self._service(one, titles) for one in served]
+        return sorted(bars, key=lambda bar: bar.start)
 
     def _titles(self, runs: list[Any]) -> dict[str, str]:
         """What the history's jobs are called, of those that the reader sees."""
@@ -94,17 +101,13 @@ class Picture:
         }
 
     def _bar(self, run: list[Any], titles: Mapping[str, str]) -> Bar:
-        number, first, since, until, preempted, protected, unfunded = run
-        job_id, group, gpus, _lasts, parked = self.kept["jobs"][number]
-        known = not self.own or self.sight.sees(group)
-        group = self.sight.now(group)
-        over = until < self.seconds and not preempted
+        number, first, since, until, preempted, protected, unfunded, *more = run
+        _id, _group, gpus, _lasts, parked = self.kept["jobs"][number]
+        failed = bool(more and more[0])
+        over = until < self.seconds and not preempted and not failed
         idle = max(since, until - parked) if over and parked else None
-        slug = group.rpartition("/")[2]
         return Bar(
-            job=int(job_id) if known and self.row.is_of_history else None,
-            label=f"{slug}/{titles.get(job_id, job_id)}" if known else _("another budget’s work"),  # noqa: RUF001
-            group=group if known else "",
+            **self._whose(number, titles),
             first_gpu=first,
             gpus=gpus,
             start=self.at(max(since, self.from_s)),
@@ -115,7 +118,60 @@ class Picture:
             parked_from=None if idle is None else self.at(idle),
             goes_on=until >= self.seconds and not preempted,
             nodes=self._nodes(first, gpus),
+            failed=failed and until <= self.to_s,
         )
+
+    def _service(self, stretch: list[Any], titles: Mapping[str, str]) -> Bar:
+        """GPUs that a service held for a while."""
+        number, first, gpus, since, until, funded = stretch
+        return Bar(
+            **self._whose(number, titles),
+            first_gpu=first,
+            gpus=gpus,
+            start=self.at(max(since, self.from_s)),
+            end=self.at(min(until, self.to_s)),
+            protected_until=self.at(until if funded else since),
+            unfunded_from=None if funded else self.at(since),
+            preempted=False,
+            parked_from=None,
+            goes_on=until >= self.seconds,
+            nodes=self._nodes(first, gpus),
+            realtime=True,
+        )
+
+    def _whose(self, number: int, titles: Mapping[str, str]) -> dict[str, Any]:
+        """What a job or service of the trace is called, as far as the reader may know."""
+        job_id, group, *_rest = self.kept["jobs"][number]
+        known = not self.own or self.sight.sees(group)
+        group = self.sight.now(group)
+        slug = group.rpartition("/")[2]
+        return {
+            "job": int(job_id) if known and self.row.is_of_history else None,
+            "label": f"{slug}/{titles.get(job_id, job_id)}"
+            if known
+            else _("another budget’s work"),  # noqa: RUF001
+            "group": group if known else "",
+        }
+
+    def _empty(self) -> list[dict[str, Any]]:
+        """Nodes that were down or drained in the days that are shown."""
+        first, found = 0, []
+        rows = {}
+        for name, gpus, _pool in self.kept["nodes"]:
+            rows[name], first = (first, gpus), first + gpus
+        for name, since, until, down in self.kept.get("empty", ()):
+            if name in rows and since < self.to_s and until > self.from_s:
+                found.append(
+                    {
+                        "first_gpu": rows[name][0],
+                        "gpus": rows[name][1],
+                        "start": _iso(self.at(max(since, self.from_s))),
+                        "end": _iso(self.at(min(until, self.to_s))),
+                        "label": _("down") if down else _("maintenance"),
+                        "why": name,
+                    }
+                )
+        return found
 
     def _nodes(self, first: int, gpus: int) -> str:
         names, at = [], 0
@@ -142,7 +198,7 @@ class Picture:
                 {"slug": one.path, "name": one.name, "hue": one.hue} for one in self.groups.programs
             ],
             "bars": [self._as_json(bar) for bar in self.bars()],
-            "down": [],
+            "down": self._empty(),
             "short": [],
             "words": words() | {"past": "", "over": _("ended, or goes on after these days")},
         }
@@ -153,8 +209,12 @@ class Picture:
             more["url"] = reverse("job", args=[bar.job])
         if bar.unfunded_from is not None:
             more["unfunded_from"] = _iso(bar.unfunded_from)
-        if bar.preempted:
+        if bar.preempted or bar.failed:
             more["preempted"] = True
+        if bar.failed:
+            more["why"] = _("ended with its node")
+        if bar.realtime:
+            more["realtime"] = True
         if bar.parked_from is not None and bar.parked_from < bar.end:
             more["parked"] = [[_iso(max(bar.parked_from, bar.start)), _iso(bar.end)]]
         known = bar.group != ""

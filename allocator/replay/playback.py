@@ -11,9 +11,10 @@ from django.conf import settings
 
 from allocator import admission, playing
 from allocator.models import Cycle
-from allocator.replay.trace import DAY_S, TraceJob
+from allocator.replay.trace import DAY_S, BadInput, TraceJob
 from allocator.replay.world import START, World
 from clusters.models import Node
+from workloads.models import Job
 from workloads.specs import JobSpec
 
 SPREAD = 0.5  # σ of the log-normal error of declared durations
@@ -68,20 +69,36 @@ def play(world: World, jobs: Sequence[TraceJob], course: Course, watch: Watch) -
 def _arrivals(
     world: World, jobs: Sequence[TraceJob], course: Course, played: Played
 ) -> list[playing.Arrival]:
-    """One arrival a job; jobs that fit into no pool are named and left out."""
+    """What comes when; jobs that fit into no pool are named and left out."""
     draw = random.Random(course.seed)
     largest = max(_pool_sizes())
     found = []
     for job in jobs:
+        row = job.later(course.start_day * DAY_S)
+        at = START + timedelta(seconds=row.submit_time_s)
         # Drawn for each job, so that leaving one out doesn't change the others.
-        error = 1.0 if course.exact else math.exp(draw.gauss(0, SPREAD))
-        if job.block > largest:
+        exact = course.exact or row.is_realtime
+        error = 1.0 if exact else math.exp(draw.gauss(0, SPREAD))
+        if (row.peak if row.is_realtime else row.block) > largest:
             played.too_large.append(job.job_id)
             continue
-        played.rounded += job.block != job.gpus
-        at = START + timedelta(seconds=job.submit_time_s - course.start_day * DAY_S)
-        found.append(playing.Arrival(at, _submission(world, job, error)))
+        if row.is_realtime:
+            found += _service(world, row, at)
+            continue
+        played.rounded += row.block != row.gpus
+        found.append(playing.Arrival(at, _submission(world, row, error)))
     return found
+
+
+def _service(world: World, row: TraceJob, at: datetime) -> list[playing.Arrival]:
+    """A service comes, and is cancelled when its time is over."""
+
+    def cancel(now: datetime) -> object:
+        job = Job.objects.get(idempotency_key=_key(row))
+        return admission.cancel(job=job, by=None, now=now)
+
+    over = at + timedelta(seconds=row.duration_s)
+    return [playing.Arrival(at, _submission(world, row, 1.0)), playing.Arrival(over, cancel)]
 
 
 def _pool_sizes() -> list[int]:
@@ -107,6 +124,8 @@ def spec_of(job: TraceJob, error: float) -> JobSpec:
     simulate: dict[str, object] = {"duration_s": job.duration_s}
     if job.parked_s:
         simulate["idle"] = [[max(0, job.duration_s - job.parked_s), None]]
+    if job.is_realtime:
+        return _service_spec(job, error)
     return JobSpec(
         name=job.job_id[:100],
         kind=job.kind,
@@ -118,7 +137,34 @@ def spec_of(job: TraceJob, error: float) -> JobSpec:
         time_limit_s=job.time_limit_s,
         when_unfunded="run",
         spec={"simulate": simulate},
-        idempotency_key=f"trace:{job.job_id}"[:100],
+        idempotency_key=_key(job),
+    )
+
+
+def _key(job: TraceJob) -> str:
+    return f"trace:{job.job_id}"[:100]
+
+
+def _service_spec(job: TraceJob, error: float) -> JobSpec:
+    """A service with a profile of a day, or of a week where its demand doesn't fit one."""
+    demand = job.demand or (job.gpus,)
+    step = job.demand_step_s
+    spans = (span for span in (DAY_S, 7 * DAY_S) if not span % (len(demand) * step))
+    span = next(spans, 0)
+    if not span or step % 60:
+        raise BadInput(
+            f"Service {job.job_id!r}: its demand does not repeat within a day or a week of whole "
+            "minutes; give one that does."
+        )
+    return JobSpec(
+        name=job.job_id[:100],
+        kind=job.kind,
+        urgency=job.urgency,
+        expected_duration_s=max(1, round(job.duration_s * error)),
+        profile=demand * (span // (len(demand) * step)),
+        step_minutes=step // 60,
+        swap_cap=job.cap,
+        idempotency_key=_key(job),
     )
 
 

@@ -25,9 +25,9 @@ def read(path: Path) -> list[TraceJob]:
         raise BadInput(f"{path} can't be read ({reason}): name a CSV file.") from None
     if found.problems:
         raise BadInput(found.problems[0])
-    if not found.jobs:
+    if not found.rows:
         raise BadInput(f"{path} has no jobs: give a line for each below the names of columns.")
-    return list(found.jobs)
+    return list(found.rows)
 
 
 def window(jobs: list[TraceJob], *, start_day: int, days: int) -> list[TraceJob]:

@@ -308,7 +308,7 @@ def _counted(row: Simulation, now: datetime) -> tuple[int, int]:
     """Jobs and seconds, once it is known that they can be played."""
     if row.starts_at is None or row.ends_at is None:
         loaded = inputs.load(row, now=now)
-        return len(loaded.trace.jobs), loaded.seconds
+        return len(loaded.trace.rows), loaded.seconds
     inputs.fleet_of(row)
     jobs = history.jobs_of(row.starts_at, row.ends_at).count()
     if not jobs:

@@ -3,24 +3,24 @@
 The window is half-open, [start, end); seconds count from its start. A job has the seconds that it
 ran in total, over all its runs; one that waits, runs, or was preempted for good has besides what
 its estimate leaves. What waited or ran at the start is there from second 0 on with the rest. A job
-that waited for others is submitted when the last of them had completed. Real-time services are left
-out, and the GPUs they held on average with them.
+that waited for others is submitted when the last of them had completed. Real-time services want
+what they did, and what befell the fleet befalls it again.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from itertools import groupby
-from operator import attrgetter
 
 from django.conf import settings
 from django.db.models import Q, QuerySet, Sum
 
 from allocator.core import contract
+from allocator.core.events import NOTHING, Events
 from allocator.core.problem import Node
 from allocator.core.simulation.fleet import Fleet
 from allocator.core.traces import MOST_SECONDS, Trace, TraceJob
+from allocator.simulating import befalling, serving
 from budgets.refusals import Refused
 from clusters import services as clusters
 from clusters.saying import say as _
@@ -35,8 +35,8 @@ Spans = list[tuple[datetime, datetime]]
 class LeftOut:
     """How many jobs of the window are not in the trace, and why."""
 
-    services: int = 0
     never_ran: int = 0  # cancelled or refused before they ran
+    befell: int = 0  # windows and failures of nodes that aren't in the fleet that is simulated
     waiting_for_others: int = 0  # until after the window
     no_leaf: int = 0  # their budget is no leaf of the tree that is simulated
     too_large: int = 0  # for any block of the fleet
@@ -49,13 +49,14 @@ class Did:
     path: str
     submitted_s: int
     first_start_s: int | None
+    is_service: bool = False
     funded_gpu_seconds: int = 0
     unfunded_gpu_seconds: int = 0
 
 
 @dataclass(frozen=True)
 class Past:
-    """A window: its jobs as a trace, the fleet without what services held, what jobs did."""
+    """A window: its jobs as a trace, the fleet and what befell it, what jobs did."""
 
     start: datetime
     end: datetime
@@ -63,7 +64,7 @@ class Past:
     nodes: tuple[Node, ...]
     estimated: int  # jobs whose duration is estimated in part
     carried: int  # jobs that waited or ran at the start
-    served_gpus: int  # taken out of the fleet for real-time services
+    events: Events
     left_out: LeftOut
     did: Mapping[str, Did] = field(repr=False)  # by the trace's job_id
 
@@ -72,24 +73,10 @@ class Past:
         return _seconds(self.start, self.end)
 
 
-def fleet(*, start: datetime, end: datetime, now: datetime) -> tuple[tuple[Node, ...], int]:
-    """Return the nodes in use at the window's end without the GPUs that services held, and how
-    many those are: of each pool the average over the window, rounded, off its last nodes."""
-    served = _served(start, end, now)
-    seconds = _seconds(start, end)
-    kept: list[Node] = []
-    taken = 0
-    rows = [node for node in clusters.all_nodes() if node.is_active(end - SECOND)]
-    for pool, its_nodes in groupby(rows, attrgetter("pool")):
-        away = (2 * served.get(pool.pk, 0) + seconds) // (2 * seconds)
-        left = []
-        for node in reversed(list(its_nodes)):
-            less = min(away, node.gpus)
-            away, taken = away - less, taken + less
-            if node.gpus > less:
-                left.append(Node(node.name, node.gpus - less, pool.slug))
-        kept += reversed(left)
-    return tuple(kept), taken
+def fleet(*, end: datetime) -> tuple[Node, ...]:
+    """Return the nodes in use at a window's end."""
+    rows = (node for node in clusters.all_nodes() if node.is_active(end - SECOND))
+    return tuple(Node(node.name, node.gpus, node.pool.slug) for node in rows)
 
 
 def pool_gpus(*, at: datetime) -> dict[int, int]:
@@ -124,23 +111,30 @@ def read(
     Refused where nothing is left to simulate. A constant number of queries.
     """
     check_window(start, end, now)
-    taken = 0
-    if nodes is None:
-        nodes, taken = fleet(start=start, end=end, now=now)
+    own = fleet(end=end)
+    events = befalling.read(start=start, end=end, names={node.name for node in own})
+    other = nodes is not None and nodes != own
+    nodes = nodes or own
     if not nodes:
         raise Refused("from", _("No GPU was in use at the end of that window: choose another."))
     reader = _Reader(start, end, now, leaves, Fleet(nodes))
+    if other:  # nobody knows what would have befallen it
+        reader.left_out.befell = len(events.windows) + len(events.failures)
+        events = NOTHING
     rows = sorted(reader.rows(), key=lambda row: (row.submit_time_s, int(row.job_id)))
     if not rows:
         raise Refused("from", _("No job waited or ran in that window: choose another."))
     return Past(
         start=start,
         end=end,
-        trace=Trace(tuple(rows)),
+        trace=Trace(
+            tuple(row for row in rows if not row.is_realtime),
+            services=tuple(row for row in rows if row.is_realtime),
+        ),
         nodes=nodes,
         estimated=reader.estimated,
         carried=reader.carried,
-        served_gpus=taken,
+        events=events,
         left_out=reader.left_out,
         did=reader.did,
     )
@@ -169,7 +163,9 @@ class _Reader:
         self.estimated = self.carried = 0
         self.did: dict[str, Did] = {}
         inside = jobs_of(start, end)
-        self.jobs = inside.defer("command", "spec", "request_digest").order_by("pk")
+        jobs = inside.select_related("service").order_by("pk")
+        self.jobs = jobs.defer("command", "spec", "request_digest", "service__forecast")
+        self.demand = serving.told(start, end)
         self.waited_for = _waited_for(inside)
         self.runs = _runs(inside, now)
         self.parked = _parked(inside, start)
@@ -180,13 +176,26 @@ class _Reader:
         return found
 
     def _row(self, job: Job) -> TraceJob | None:
+        return self._service(job) if job.is_realtime else self._job(job)
+
+    def _service(self, job: Job) -> TraceJob | None:
+        path = self.leaves.get(job.budget_id)
+        if path is None:
+            self.left_out.no_leaf += 1
+            return None
+        row = serving.written(job, path, self.demand, self.start, self.end)
+        if row is None:
+            self.left_out.never_ran += 1
+            return None
+        self.did[row.job_id] = Did(path, row.submit_time_s, None, is_service=True)
+        return row
+
+    def _job(self, job: Job) -> TraceJob | None:
         runs, left = self.runs.get(job.pk, []), self.left_out
         ready = self._ready(job)
         total, is_estimate = self._total(job, runs)
         rest = total - _ran(runs, self.start)
-        if job.is_realtime:
-            left.services += 1
-        elif ready is None:
+        if ready is None:
             left.waiting_for_others += 1
         elif rest <= 0:
             left.never_ran += not total
@@ -298,17 +307,6 @@ def _parked(jobs: QuerySet[Job], start: datetime) -> dict[int, int]:
 def _held(start: datetime, end: datetime) -> QuerySet[Holding]:
     lasted = Q(ended_at=None) | Q(ended_at__gt=start)
     return Holding.objects.filter(lasted, started_at__lt=end).order_by("pk")
-
-
-def _served(start: datetime, end: datetime, now: datetime) -> dict[int, int]:
-    """GPU-seconds that real-time services held in the window, by the pool's id."""
-    found: dict[int, int] = defaultdict(int)
-    rows = _held(start, end).filter(run__job__kind=Job.Kind.REALTIME)
-    for pool, gpus, began, until in rows.values_list(
-        "run__pool_id", "gpus", "started_at", "ended_at"
-    ):
-        found[pool] += gpus * _overlap(began, until or now, start, end)
-    return found
 
 
 def _ran(runs: Spans, until: datetime) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from allocator.core.events import NOTHING, Events
 from allocator.core.fairshare import ShareNode, read_tree
 from allocator.core.problem import Node
 from allocator.core.scenario import parse_json
@@ -35,6 +36,7 @@ class Inputs:
     nodes: tuple[Node, ...]
     seconds: int
     past: Past | None
+    events: Events = NOTHING
 
 
 def load(row: Simulation, *, now: datetime) -> Inputs:
@@ -48,13 +50,12 @@ def load(row: Simulation, *, now: datetime) -> Inputs:
             leaves=trees.common_leaves(trees_of(row).values()),
             nodes=nodes,
         )
-        return Inputs(past.trace, past.nodes, past.seconds, past)
+        return Inputs(past.trace, past.nodes, past.seconds, past, past.events)
     trace = parsed(row)
     nodes = nodes or _in_use(now)
     _check_groups(row, trace)
     _check_blocks(trace, nodes)
-    days = trace.jobs[-1].submit_time_s // DAY_S + 1
-    return Inputs(trace, nodes, days * DAY_S, None)
+    return Inputs(trace, nodes, trace.days * DAY_S, None)
 
 
 def trees_of(row: Simulation) -> dict[str, SharesTree]:
@@ -91,7 +92,7 @@ def parsed(row: Simulation) -> Trace:
         more = len(trace.problems) - 1
         rest = _(" %(more)s more can't be read.", more=more) if more else ""
         raise Refused("trace", trace.problems[0] + rest)
-    if not trace.jobs:
+    if not trace.rows:
         raise Refused("trace", _("The trace has no jobs: give a line for each."))
     return trace
 
@@ -165,6 +166,13 @@ def _check_groups(row: Simulation, trace: Trace) -> None:
 
 def _check_blocks(trace: Trace, nodes: tuple[Node, ...]) -> None:
     blocks = Fleet(nodes)
+    most = max((job.peak for job in trace.services), default=0)
+    if most > blocks.gpus:
+        raise Refused(
+            "nodes",
+            f"A real-time service wants {most} GPUs, and the fleet has {blocks.gpus}: give more "
+            "nodes.",
+        )
     for job in trace.jobs:
         if not blocks.fits(job.block):
             raise Refused(

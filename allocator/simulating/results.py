@@ -3,13 +3,14 @@
 import json
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from allocator import delivery
 from allocator.core.simulate import Played
 from allocator.core.simulation.measures import Outcome, measure, waits_of
+from allocator.core.simulation.services import Served
 from allocator.core.simulation.world import Ran
 from allocator.models import Simulation
 from allocator.simulating import telling
@@ -24,17 +25,18 @@ HIDDEN = ""  # stands for the name of a budget that the reader may not see
 
 @dataclass(frozen=True)
 class Course:
-    """One policy under one tree: its figures, and all its runs."""
+    """One policy under one tree: its figures, all its runs, and what services held."""
 
     shares: str  # the tree's name: now, draft or given
     outcome: Outcome
     runs: list[Ran]
+    served: list[Served]
 
 
 def course(shares: str, policy: str, played: Played) -> Course:
     """Measure what was played, and keep its runs."""
     outcome = measure(played.world, played.jobs, policy, played.decisions)
-    return Course(shares, outcome, played.world.runs())
+    return Course(shares, outcome, played.world.runs(), played.world.services.served())
 
 
 def result(row: Simulation, loaded: Inputs, played: Iterable[Course]) -> dict[str, Any]:
@@ -60,7 +62,8 @@ def _did(row: Simulation, past: Past) -> list[dict[str, Any]]:
         for path in above[did.path]:
             held[path][0] += did.funded_gpu_seconds
             held[path][1] += did.unfunded_gpu_seconds
-            starts[path].append((did.submitted_s, did.first_start_s))
+            if not did.is_service:
+                starts[path].append((did.submitted_s, did.first_start_s))
     ids = {path: pk for pk, path in tree.budgets.items()}
     due = delivery.summary(start=past.start, end=past.end)
     nothing = delivery.Delivered()
@@ -85,17 +88,33 @@ def _above(tree: SharesTree) -> dict[str, list[str]]:
     return found
 
 
-def picture(loaded: Inputs, played: Iterable[Course]) -> bytes:
+def picture(loaded: Inputs, played: Collection[Course]) -> bytes:
     """Return every run of every course, small enough to keep."""
     kept = {
         "nodes": [[node.name, node.gpus, node.pool] for node in loaded.nodes],
         "jobs": [
             [job.job_id, job.group, job.block, job.duration_s, job.parked_s]
-            for job in loaded.trace.jobs
+            for job in (*loaded.trace.jobs, *loaded.trace.services)
         ],
         "runs": [[list(ran) for ran in one.runs] for one in played],
+        "served": [[list(stretch) for stretch in one.served] for one in played],
+        "empty": list(_empty(loaded)),
     }
     return zlib.compress(json.dumps(kept, separators=(",", ":")).encode())
+
+
+def _empty(loaded: Inputs) -> Iterator[list[Any]]:
+    """Yield [node, from, to, whether it was down] of windows, as they were last known, and of
+    failures; seconds of the span."""
+    for window in loaded.events.windows:
+        if window.replaced_s is None or window.replaced_s >= loaded.seconds:
+            yield _span(window.node, window.start_s, window.end_s, loaded.seconds, down=False)
+    for failure in loaded.events.failures:
+        yield _span(failure.node, failure.down_s, failure.up_s, loaded.seconds, down=True)
+
+
+def _span(node: str, start: int, end: int | None, seconds: int, *, down: bool) -> list[Any]:
+    return [node, max(0, start), seconds if end is None else min(end, seconds), down]
 
 
 def runs_of(row: Simulation) -> dict[str, Any] | None:

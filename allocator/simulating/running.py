@@ -149,7 +149,13 @@ def _played(row: Simulation, clock: Clock) -> tuple[dict[str, object], bytes]:
     ]
     pace = Pace([policy for _, _, policy in wanted])
     for number, (key, tree, policy) in enumerate(wanted):
-        setup = setup_of(nodes=loaded.nodes, tree=tree.nodes, seconds=loaded.seconds, seed=row.seed)
+        setup = setup_of(
+            nodes=loaded.nodes,
+            tree=tree.nodes,
+            seconds=loaded.seconds,
+            seed=row.seed,
+            events=loaded.events,
+        )
         told = _Progress(row, clock, pace, number, loaded.seconds)
         told.show(0)
         found: Played = play(loaded.trace, setup, policy, progress=told.show)

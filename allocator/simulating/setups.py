@@ -2,6 +2,7 @@
 
 from django.conf import settings
 
+from allocator.core.events import NOTHING, Events
 from allocator.core.problem import BudgetNode, Node
 from allocator.core.simulation.setup import Setup
 from allocator.core.traces import DAY_S
@@ -15,6 +16,7 @@ def setup_of(
     seed: int,
     unlimited: bool = False,
     exact: bool = False,
+    events: Events = NOTHING,
 ) -> Setup:
     """Return the set-up: ``unlimited`` and ``exact`` as the command has them."""
     return Setup(
@@ -31,4 +33,7 @@ def setup_of(
         preempted_again_s=settings.PREEMPTED_AGAIN_MINUTES * 60,
         default_minimum_s=settings.DEFAULT_MINIMUM_RUNTIME_MINUTES * 60,
         longest_minimum_s=settings.MINIMUM_RUNTIME_MAX_HOURS * 3600,
+        events=events,
+        # A trace has no checkpoints, so since the last one is since the start.
+        refunds=settings.NODE_FAILURE_REFUND != "none",
     )

@@ -10,8 +10,8 @@ Counted = tuple[int, str]  # how many, and a sentence with room for the number
 
 def notes(past: Past) -> list[str]:
     """Return what the trace of a window leaves out or guesses, a sentence each."""
-    counted = [*_guessed(past), *_left_out(past.left_out)]
-    return [text % {"n": f"{n:,}"} for n, text in counted if n] + _services(past)
+    counted = [*_guessed(past), *_befell(past), *_left_out(past.left_out)]
+    return [text % {"n": f"{n:,}"} for n, text in counted if n]
 
 
 def _guessed(past: Past) -> list[Counted]:
@@ -43,6 +43,14 @@ def _left_out(left: LeftOut) -> list[Counted]:
                 "%(n)s job that never ran is left out.",
                 "%(n)s jobs that never ran are left out.",
                 left.never_ran,
+            ),
+        ),
+        (
+            left.befell,
+            ngettext(
+                "%(n)s window or failure is left out: another fleet is simulated.",
+                "%(n)s windows and failures are left out: another fleet is simulated.",
+                left.befell,
             ),
         ),
         (
@@ -85,13 +93,30 @@ def of_trace(trace: Trace) -> list[str]:
     return [text % {"n": f"{n:,}"}]
 
 
-def _services(past: Past) -> list[str]:
-    n = past.left_out.services
-    if not n:
-        return []
-    text = ngettext(
-        "%(n)s real-time service is left out, and of the fleet %(gpus)s GPUs with it.",
-        "%(n)s real-time services are left out, and of the fleet %(gpus)s GPUs with them.",
-        n,
-    )
-    return [text % {"n": f"{n:,}", "gpus": f"{past.served_gpus:,}"}]
+def _befell(past: Past) -> list[Counted]:
+    return [
+        (
+            len(past.trace.services),
+            ngettext(
+                "%(n)s real-time service wants what was forecast for it, or its profile.",
+                "%(n)s real-time services want what was forecast for them, or their profiles.",
+                len(past.trace.services),
+            ),
+        ),
+        (
+            len({(one.node, one.start_s) for one in past.events.windows}),
+            ngettext(
+                "%(n)s node is drained for maintenance, as it was.",
+                "%(n)s times a node is drained for maintenance, as it was.",
+                len({(one.node, one.start_s) for one in past.events.windows}),
+            ),
+        ),
+        (
+            len(past.events.failures),
+            ngettext(
+                "%(n)s time a node is down, as it was.",
+                "%(n)s times a node is down, as it was.",
+                len(past.events.failures),
+            ),
+        ),
+    ]

@@ -18,6 +18,7 @@ VERSION = "quantiles-1"
 STRENGTH = 4
 LONGEST_S = 2**31 - 1  # what the database's integer holds
 PER_MILLE = 1000
+ENDLESS_S = 30 * 24 * 3600  # of a service, which has no end of its own: past every horizon
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,8 @@
-"""Policies that others use, on the same blocks. None of them stops a run once it has started."""
+"""Policies that others use, on the same blocks. None of them stops a run once it has started.
+
+Each service holds its peak, from the top of the grid, and takes it ahead of all jobs. Nothing is
+started that is declared to run into a window of maintenance; what runs there goes on.
+"""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
@@ -11,8 +15,10 @@ from ..traces import TraceJob
 from ..weights import RAW_URGENCY
 from .fleet import Fleet, block
 from .policy import Decision
+from .services import SimService, mask_of
 from .world import SimJob, World
 
+NEVER = 1 << 40  # a second that no simulation reaches
 Rank = tuple[int, int]  # the second is the job's number
 
 
@@ -43,6 +49,8 @@ class Ordered:
     def __init__(self, world: World) -> None:
         self.world = world
         self.queue = _Queue()
+        self._has_windows = bool(world.setup.events.windows)
+        self._timestep = -1
 
     def rank(self, job: SimJob) -> Rank:
         """First in, first out."""
@@ -60,22 +68,60 @@ class Ordered:
     def stopped(self, job: SimJob) -> None:
         """Nothing to note."""
 
+    def serves(self, service: SimService) -> None:
+        """Nothing to note."""
+
+    def serves_no_more(self, service: SimService) -> None:
+        """Nothing to note."""
+
+    def place_of(self, group: str) -> int:
+        """The mask of the GPUs that a group may have."""
+        return self.world.fleet.whole
+
+    def open_to(self, job: SimJob, free: int) -> int:
+        """Of free GPUs those of which no window begins before the job is declared to end."""
+        if not self._has_windows:
+            return free
+        now = self.world.now
+        return free & ~self.world.nodes.closed(now, now + job.expected[0])
+
+    def reserve(self) -> tuple[Decision, int]:
+        """Give each service what it lacks of its peak; the decision so far, and what is free."""
+        world, timestep = self.world, self.world.now // self.world.setup.step_s
+        found = Decision(renewed=timestep != self._timestep)
+        self._timestep, free = timestep, world.fleet.free
+        for service in world.services.here:
+            held = service.held or ()
+            own = self.open_for_good(free) & self.place_of(service.row.group)
+            more = highest(own, service.gpus - len(held))
+            free &= ~mask_of(more)
+            if more or (found.renewed and service.held is not None):
+                found.serves.append((service, tuple(sorted((*held, *more)))))
+        return found, free
+
+    def open_for_good(self, free: int) -> int:
+        """Of free GPUs those of which no window is known."""
+        if not self._has_windows:
+            return free
+        return free & ~self.world.nodes.closed(self.world.now, self.world.setup.seconds)
+
     def decide(self) -> Decision:
         """One job after another, each on the fullest node that has a block for it."""
-        found, fleet, free = Decision(), self.world.fleet, self.world.fleet.free
+        fleet = self.world.fleet
+        found, free = self.reserve()
         shut: set[int] = set()
         for _, number in self.queue.in_order():
             job = self.world.waiting[number]
             if job.gpus in shut:
                 continue
-            starts = fleet.starts(free, job.gpus)
+            starts = fleet.starts(self.open_to(job, free), job.gpus)
             if starts:
                 first = fleet.best(starts, job.gpus, free)
                 free &= ~block(first, job.gpus)
                 found.starts.append((job, first))
             elif self.strict:
                 return found
-            else:
+            elif not fleet.starts(free, job.gpus):
                 shut.add(job.gpus)
                 if shut >= self.queue.by_gpus.keys():
                     return found
@@ -119,6 +165,8 @@ class Backfill(Ordered):
         free = world.fleet.free
         for job, first in found.starts:
             free &= ~block(first, job.gpus)
+        for _, gpus in found.serves:
+            free &= ~mask_of(gpus)
         if not free:
             return found
         at, first = self._reservation(world.waiting[head], found)
@@ -134,9 +182,10 @@ class Backfill(Ordered):
             if not free:
                 return
             job = self.world.waiting[number]
-            starts = fleet.starts(free & ~reserved, job.gpus)
+            allowed = self.open_to(job, free)
+            starts = fleet.starts(allowed & ~reserved, job.gpus)
             if not starts and job.expected[0] <= spare_s:
-                starts = fleet.starts(free, job.gpus)
+                starts = fleet.starts(allowed, job.gpus)
             if starts:
                 first = fleet.best(starts, job.gpus, free)
                 free &= ~block(first, job.gpus)
@@ -151,6 +200,7 @@ class Backfill(Ordered):
         for job, first, since in runs:
             end = max(since + job.expected[0], now + 1)
             ends[first : first + job.gpus] = end
+        ends[self._never(found)] = NEVER
         wide = 1
         while wide < head.gpus:
             ends = np.maximum(ends[:-wide], ends[wide:])
@@ -161,6 +211,18 @@ class Backfill(Ordered):
             return now, -1
         best = min(firsts, key=lambda g: (int(ends[g]), g))
         return int(ends[best]), best
+
+    def _never(self, found: Decision) -> list[int]:
+        """GPUs that services have, that are down, or that are to be empty."""
+        world = self.world
+        bits = world.fleet.whole & ~self.open_for_good(world.fleet.whole)
+        for n in world.nodes.down:
+            bits |= world.fleet.node_bits[n]
+        for service in world.services.here:
+            bits |= mask_of(service.held or ())
+        for _, gpus in found.serves:
+            bits |= mask_of(gpus)
+        return highest(bits, bits.bit_count())
 
 
 class PeakReserve(Ordered):
@@ -175,15 +237,19 @@ class PeakReserve(Ordered):
         super().__init__(world)
         self.own = _divided(world.setup.nodes, peaks(rows))
 
+    def place_of(self, group: str) -> int:
+        return self.own[group]
+
     def decide(self) -> Decision:
-        found, fleet, free = Decision(), self.world.fleet, self.world.fleet.free
+        fleet = self.world.fleet
+        found, free = self.reserve()
         held_up: set[str] = set()
         for _, number in self.queue.in_order():
             job = self.world.waiting[number]
             group = job.row.group
             if group in held_up or not fleet.starts(self.own[group], job.gpus):
                 continue  # what never fits its group's nodes holds up nobody
-            starts = fleet.starts(free & self.own[group], job.gpus)
+            starts = fleet.starts(self.open_to(job, free & self.own[group]), job.gpus)
             if not starts:
                 held_up.add(group)
                 if len(held_up) == len(self.own):
@@ -198,8 +264,8 @@ class PeakReserve(Ordered):
 def peaks(rows: Sequence[TraceJob]) -> dict[str, int]:
     """The most GPUs each group would hold at once if its jobs never waited."""
     steps = sorted(
-        [(row.submit_time_s, row.group, row.block) for row in rows]
-        + [(row.submit_time_s + row.duration_s, row.group, -row.block) for row in rows]
+        [(row.submit_time_s, row.group, _gpus(row)) for row in rows]
+        + [(row.submit_time_s + row.duration_s, row.group, -_gpus(row)) for row in rows]
     )
     held: dict[str, int] = {}
     most: dict[str, int] = {}
@@ -207,6 +273,19 @@ def peaks(rows: Sequence[TraceJob]) -> dict[str, int]:
         held[group] = held.get(group, 0) + change
         most[group] = max(most.get(group, 0), held[group])
     return most
+
+
+def _gpus(row: TraceJob) -> int:
+    return row.peak if row.is_realtime else row.block
+
+
+def highest(bits: int, count: int) -> list[int]:
+    """The last GPUs of a mask, so many at most."""
+    found: list[int] = []
+    while bits and len(found) < count:
+        found.append(bits.bit_length() - 1)
+        bits ^= 1 << found[-1]
+    return found
 
 
 def _divided(nodes: Sequence[Node], most: dict[str, int]) -> dict[str, int]:

@@ -34,6 +34,16 @@ class Fleet:
     def give_back(self, first: int, gpus: int) -> None:
         self.free |= block(first, gpus)
 
+    def withdraw(self, bits: int) -> None:
+        """No run may start on these any more: a service has them, or their node is down."""
+        assert self.free & bits == bits, "two on one GPU"
+        self.free ^= bits
+
+    def restore(self, bits: int) -> None:
+        """They are free again."""
+        assert not self.free & bits, "free twice"
+        self.free |= bits
+
     def starts(self, open_gpus: int, gpus: int) -> int:
         """First GPUs of the legal blocks of a size that lie in a mask."""
         found, wide = open_gpus, 1

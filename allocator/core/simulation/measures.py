@@ -1,12 +1,12 @@
 """What came of a simulation: the figures that policies are compared by.
 
-- occupancy: held ÷ all GPU-seconds of the span; crowded: the same over the seconds in which GPUs
-  held and asked for were at least the fleet's.
-- owed, delivered: per budget and timestep, entitled = effective share × GPU-seconds, demand = held
-  by funded runs + asked by funded jobs that waited, owed = the lesser, delivered = the lesser of
-  held by funded runs and owed; the whole is that of the programs. By window: the same with held and
-  owed summed over each fair-share window first, since fair share lets one timestep make up for
-  another.
+- occupancy: held ÷ healthy GPU-seconds of the span; crowded: the same over the seconds in which
+  GPUs held and asked for were at least those that were healthy.
+- owed, delivered: per budget and timestep, entitled = effective share × healthy GPU-seconds,
+  demand = held by funded runs + asked by funded jobs that waited, owed = the lesser, delivered =
+  the lesser of held by funded runs and owed; the whole is that of the programs. By window: the
+  same with held and owed summed over each fair-share window first, since fair share lets one
+  timestep make up for another.
 - waits: from submission to the first start; of a job that never started, to the end of the span.
   Debug jobs have at most 8 GPUs and a time limit, or in lack of one a duration, of 15 minutes, and
   those with a limit are told apart; large ones the fewest GPUs such that at most a
@@ -14,7 +14,9 @@
 - finish-time fairness ρ: from submission to end, over the same if the budget's jobs ran first in,
   first out on as many GPUs as it is entitled to and nothing else; of jobs that ended.
 - starved: never started, though submitted more than a day before the end.
-- useful: held, less what runs that can't resume lost by preemption, less what was parked.
+- useful: held, less what runs that can't resume lost by preemption and all lost with their nodes,
+  less what was parked.
+- shortfall: GPU-seconds that real-time services wanted and did not hold.
 """
 
 from collections.abc import Iterable, Sequence
@@ -54,6 +56,8 @@ class BudgetOutcome:
     owed_gpu_seconds: int
     delivered_gpu_seconds: int
     delivered_by_window_gpu_seconds: int
+    realtime_gpu_seconds: int  # held by services, which are among funded and unfunded
+    shortfall_gpu_seconds: int
     waits: Waits
 
 
@@ -85,6 +89,12 @@ class Outcome:
     rho_p90: float | None
     large_gpus: int
     decisions: int
+    services: int
+    realtime_gpu_seconds: int
+    realtime_wanted_gpu_seconds: int
+    shortfall_gpu_seconds: int
+    down_gpu_seconds: int
+    failed_runs: int
     waits: dict[str, Waits]
     budgets: tuple[BudgetOutcome, ...]
 
@@ -94,7 +104,8 @@ class Outcome:
 
 def measure(world: World, jobs: Sequence[SimJob], policy: str, decisions: int) -> Outcome:
     """All figures of a world whose span is over."""
-    setup, meters = world.setup, world.meters
+    setup, meters, services = world.setup, world.meters, world.services.all
+    healthy = meters.available.gpu_seconds(0, setup.seconds)
     budgets = tuple(_budgets(world, jobs))
     programs = [budgets[n] for n in world.budgets.programs]
     owed = sum(one.owed_gpu_seconds for one in programs)
@@ -111,8 +122,8 @@ def measure(world: World, jobs: Sequence[SimJob], policy: str, decisions: int) -
         completed=sum(job.state == State.COMPLETED for job in jobs),
         timed_out=sum(job.state == State.TIMED_OUT for job in jobs),
         lost=sum(job.state == State.LOST for job in jobs),
-        occupancy=meters.held_s / (setup.gpus * setup.seconds),
-        crowded_occupancy=_ratio(meters.crowded_held_s, setup.gpus * meters.crowded_s),
+        occupancy=meters.held_s / healthy if healthy else 0.0,
+        crowded_occupancy=_ratio(meters.crowded_held_s, meters.crowded_healthy_s),
         crowded_seconds=meters.crowded_s,
         delivered=_ratio(sum(one.delivered_gpu_seconds for one in programs), owed),
         worst_budget="" if worst is None else worst.path,
@@ -132,6 +143,12 @@ def measure(world: World, jobs: Sequence[SimJob], policy: str, decisions: int) -
         rho_p90=_quantile(rho, 90) if rho else None,
         large_gpus=large,
         decisions=decisions,
+        services=len(services),
+        realtime_gpu_seconds=sum(one.held_s for one in services),
+        realtime_wanted_gpu_seconds=sum(one.wanted_s for one in services),
+        shortfall_gpu_seconds=sum(one.short_s for one in services),
+        down_gpu_seconds=setup.gpus * setup.seconds - healthy,
+        failed_runs=sum(job.failed for job in jobs) + world.services.failures,
         waits={
             name: _waits([job for job in jobs if class_of(job, large) == name], setup.seconds)
             for name in CLASSES
@@ -184,7 +201,7 @@ def waits_of(starts: Sequence[tuple[int, int | None]], end: int) -> Waits:
 
 def _budgets(world: World, jobs: Sequence[SimJob]) -> Iterable[BudgetOutcome]:
     tree, meters, setup = world.budgets, world.meters, world.setup
-    sums = {n: [0, 0, 0] for n in range(len(tree.nodes))}
+    sums = {n: [0, 0, 0, 0, 0] for n in range(len(tree.nodes))}
     below: dict[int, list[SimJob]] = {n: [] for n in sums}
     for leaf, level in meters.levels.items():
         for n in tree.above[leaf]:
@@ -194,18 +211,26 @@ def _budgets(world: World, jobs: Sequence[SimJob]) -> Iterable[BudgetOutcome]:
         for n in tree.above[job.leaf]:
             sums[n][2] += job.gpus * job.work_s
             below[n].append(job)
+    for service in world.services.all:
+        for n in tree.above[service.leaf]:
+            sums[n][2] += service.wanted_s
+            sums[n][3] += service.held_s
+            sums[n][4] += service.short_s
+    healthy = meters.available.gpu_seconds(0, setup.seconds)
     for n, node in enumerate(tree.nodes):
-        funded, unfunded, asked = sums[n]
+        funded, unfunded, asked, served, short = sums[n]
         yield BudgetOutcome(
             path=node.path,
             parent=node.parent,
-            entitled_gpu_seconds=tree.entitled(n, setup.gpus * setup.seconds),
+            entitled_gpu_seconds=tree.entitled(n, healthy),
             asked_gpu_seconds=asked,
             funded_gpu_seconds=funded,
             unfunded_gpu_seconds=unfunded,
             owed_gpu_seconds=meters.due[n].owed,
             delivered_gpu_seconds=meters.due[n].delivered,
             delivered_by_window_gpu_seconds=meters.due[n].delivered_by_window,
+            realtime_gpu_seconds=served,
+            shortfall_gpu_seconds=short,
             waits=_waits(below[n], setup.seconds),
         )
 

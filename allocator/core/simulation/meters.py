@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from .nodes import Availability
 from .setup import Budgets, Setup
 
 
@@ -56,10 +57,12 @@ class Meters:
     held_s: int = 0
     crowded_s: int = 0  # seconds in which demand was at least capacity
     crowded_held_s: int = 0  # GPU-seconds held in them
+    crowded_healthy_s: int = 0  # GPU-seconds that were to be had in them
     waiting_gpus: int = 0
     held_gpus: int = 0
 
     def __post_init__(self) -> None:
+        self.available = Availability(self.setup.nodes, self.setup.events, self.setup.seconds)
         self.levels = {leaf: Level() for leaf in self.budgets.leaves}
         self.due = {n: Due() for n in range(len(self.budgets.nodes))}
         self._closed = {leaf: (0, 0) for leaf in self.levels}  # funded, asked when last closed
@@ -76,9 +79,11 @@ class Meters:
             level.unfunded_s += level.unfunded * spent
             level.asking_s += level.asking * spent
         self.held_s += self.held_gpus * spent
-        if self.held_gpus + self.waiting_gpus >= self.setup.gpus:
+        healthy = self.available.gpus(self.now)
+        if self.held_gpus + self.waiting_gpus >= healthy:
             self.crowded_s += spent
             self.crowded_held_s += self.held_gpus * spent
+            self.crowded_healthy_s += healthy * spent
         self.now = now
         self._marks.append((now, {leaf: level.funded_s for leaf, level in self.levels.items()}))
 
@@ -98,12 +103,13 @@ class Meters:
 
     def window_entitled(self, until: int) -> dict[int, int]:
         """Each budget's entitlement from the window's start to an instant."""
-        seconds = until - max(0, self.now - self.setup.window_s)
-        gpu_seconds = seconds * self.setup.gpus
+        since = max(0, self.now - self.setup.window_s)
+        gpu_seconds = self.available.expected(since, self.now, until)
         return {n: self.budgets.entitled(n, gpu_seconds) for n in self.due}
 
     def close(self, seconds: int) -> None:
         """Close the timestep of so many seconds that ends now: who was owed what, who got it."""
+        healthy = self.available.gpu_seconds(self.now - seconds, self.now)
         funded, demand = dict.fromkeys(self.due, 0), dict.fromkeys(self.due, 0)
         for leaf, level in self.levels.items():
             funded_before, asked_before = self._closed[leaf]
@@ -113,7 +119,7 @@ class Meters:
                 funded[n] += got
                 demand[n] += got + asked
         for n, due in self.due.items():
-            entitled = self.budgets.entitled(n, seconds * self.setup.gpus)
+            entitled = self.budgets.entitled(n, healthy)
             due.add(min(entitled, demand[n]), funded[n])
             if self.now % self.setup.window_s == 0 or self.now >= self.setup.seconds:
                 due.close_window()
@@ -145,6 +151,13 @@ class Funds:
             return False
         self.committed[leaf] += gpu_seconds
         return True
+
+    def affordable(self, leaf: int, gpus: int, seconds: int) -> int:
+        """How many of some GPUs the leaf can pay for so long."""
+        granted = self.granted[leaf]
+        if granted is None or not seconds:
+            return gpus
+        return max(0, min(gpus, (granted - self.committed[leaf]) // seconds))
 
     def give_back(self, leaf: int, gpu_seconds: int) -> None:
         self.committed[leaf] -= gpu_seconds

@@ -3,15 +3,22 @@
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from .services import SimService
 from .world import SimJob
 
 
 @dataclass
 class Decision:
-    """What is stopped and started now: runs with the job they yield to, jobs with first GPUs."""
+    """What is stopped and started now: runs with what they yield to, jobs with first GPUs.
 
-    stops: list[tuple[SimJob, SimJob | None]] = field(default_factory=list)
+    ``serves``: services with the GPUs that they hold from now on; ``renewed``: what all of them pay
+    is settled anew, as once in a timestep, so what they paid before doesn't count.
+    """
+
+    stops: list[tuple[SimJob, SimJob | SimService | None]] = field(default_factory=list)
     starts: list[tuple[SimJob, int]] = field(default_factory=list)
+    serves: list[tuple[SimService, tuple[int, ...]]] = field(default_factory=list)
+    renewed: bool = False
     again: bool = False  # ask once more at the same instant
     soon: bool = False  # and once more when the cluster has done what was decided
     planned: bool = True  # something was worked out; False: it was plain that nothing would come
@@ -31,6 +38,12 @@ class Policy(Protocol):
 
     def stopped(self, job: SimJob) -> None:
         """A run is over."""
+
+    def serves(self, service: SimService) -> None:
+        """A service is there."""
+
+    def serves_no_more(self, service: SimService) -> None:
+        """A service is gone."""
 
     def decide(self) -> Decision:
         """What is due now."""

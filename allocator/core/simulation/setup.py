@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from ..events import NOTHING, Events
 from ..fairshare import ShareNode
 from ..problem import FULL_SHARE, BudgetNode, Node
 from ..validate import ProblemError, shown
@@ -22,7 +23,8 @@ class Setup:
     ``unlimited``: every budget can pay for whatever it asks; else each is granted its entitlement
     of the simulated span at its start. ``spread`` is the σ of the log-normal error with which
     durations are declared, drawn with ``seed``; 0: they are known exactly. ``iterations`` are the
-    improving passes of each plan.
+    improving passes of each plan. ``refunds``: a run that a node's failure ends is given back what
+    it was charged.
     """
 
     nodes: tuple[Node, ...]
@@ -41,6 +43,8 @@ class Setup:
     longest_minimum_s: int = 8 * HOUR_S
     offered_first: int = 4
     offered_short: int = 2
+    events: Events = NOTHING
+    refunds: bool = True
 
     @property
     def step_s(self) -> int:

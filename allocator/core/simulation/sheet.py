@@ -37,6 +37,13 @@ class Sheet:
         self._true = np.zeros((TRUE, ROOM), np.bool_)
         self._shielded: Named = {}
         self._barred: Named = {}
+        self._drains = False
+
+    def wait_for_drains(self, known: bool) -> None:
+        """Whether a window to come holds up what may have to stay for its minimum runtime."""
+        if known != self._drains:
+            self._drains = known
+            self._whole[UNTIL] = ANEW
 
     def changed(self, job: SimJob) -> None:
         """It came, started or stopped, or is funded in another way."""
@@ -120,6 +127,9 @@ class Sheet:
         step, into = setup.step_s, now % setup.step_s
         done = job.progress_s + (0 if run is None else now - run.since)
         left = contract.remaining_s(done, job.expected, job.row.time_limit_s, step)
+        if self._drains and run is None and job.funded:
+            # It may stay that long, however soon it is expected to end: no drain may come first.
+            left = max(left, job.minimum_s)
         duration = contract.planned_duration(into_s=into, left_s=left, step_s=step)
         kept = job.minimum_s if job.funded else 0
         minimum = contract.planned_minimum(

@@ -11,7 +11,12 @@ Figure = Callable[[Outcome], str]
 def comparison(outcomes: Sequence[Outcome]) -> list[str]:
     """A line for each figure, a column for each policy; then each budget under each policy."""
     rows = [("", *(outcome.policy for outcome in outcomes))]
-    rows += [(name, *(figure(outcome) for outcome in outcomes)) for name, figure in FIGURES]
+    shown = [*FIGURES]
+    if any(outcome.services for outcome in outcomes):
+        shown += OF_SERVICES
+    if any(outcome.down_gpu_seconds for outcome in outcomes):
+        shown += OF_FAILURES
+    rows += [(name, *(figure(outcome) for outcome in outcomes)) for name, figure in shown]
     for kind in (LIMITED, *CLASSES):
         rows.append(_of_class(kind, outcomes))
     lines = _aligned(rows)
@@ -60,6 +65,15 @@ FIGURES: tuple[tuple[str, Figure], ...] = (
     ("starved", lambda o: f"{o.starved:,}"),
     ("rho p50", lambda o: "-" if o.rho_p50 is None else f"{o.rho_p50:.2f}"),
     ("rho p90", lambda o: "-" if o.rho_p90 is None else f"{o.rho_p90:.2f}"),
+)
+OF_SERVICES: tuple[tuple[str, Figure], ...] = (
+    ("real time, GPU-h", lambda o: hours(o.realtime_gpu_seconds)),
+    ("real time, wanted GPU-h", lambda o: hours(o.realtime_wanted_gpu_seconds)),
+    ("real time, shortfall GPU-h", lambda o: hours(o.shortfall_gpu_seconds)),
+)
+OF_FAILURES: tuple[tuple[str, Figure], ...] = (
+    ("down GPU-h", lambda o: hours(o.down_gpu_seconds)),
+    ("runs ended by failures", lambda o: f"{o.failed_runs:,}"),
 )
 
 

@@ -1,13 +1,15 @@
 """The state of a simulated cluster: jobs, runs on GPUs, funds and meters. It decides nothing."""
 
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import NamedTuple
 
 from ..contract import EXCHANGE_S, default_minimum_runtime, is_debug
 from ..traces import TraceJob
-from .fleet import Fleet
+from .fleet import Fleet, block
 from .meters import Funds, Meters
+from .nodes import Nodes
+from .services import Services, SimService
 from .setup import Budgets, Setup
 
 
@@ -20,6 +22,14 @@ class State(StrEnum):
     COMPLETED = "completed"
     TIMED_OUT = "timed out"
     LOST = "lost"
+
+
+class Why(Enum):
+    """Why a run ended."""
+
+    OVER = 0  # by itself, or it goes on when the span is over
+    PREEMPTED = 1
+    FAILED = 2  # with a node of its
 
 
 @dataclass(slots=True, eq=False)
@@ -38,7 +48,8 @@ class SimRun:
 class Ran(NamedTuple):
     """A run that is over: of which job, on GPUs from which on, from when to when.
 
-    It was protected up to an instant, and unfunded from one on (None: never).
+    It was protected up to an instant, and unfunded from one on (None: never). It ended by itself,
+    was preempted, or failed with a node.
     """
 
     job: int
@@ -48,6 +59,7 @@ class Ran(NamedTuple):
     preempted: bool
     protected_until: int
     unfunded_from: int | None
+    failed: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -72,6 +84,7 @@ class SimJob:
     ended: int | None = None
     preempted: int = 0
     lost_s: int = 0  # seconds of runs that came to nothing
+    failed: int = 0  # runs that ended with their node
     attempts: int = 0
     stopped_by: list[tuple[int, str]] = field(default_factory=list)
     stopped_for: dict[int, int] = field(default_factory=dict)  # job's number: when last
@@ -122,6 +135,8 @@ class World:
         self.meters = Meters(setup, self.budgets)
         self.funds = Funds.of(setup, self.budgets)
         self.fleet = Fleet(setup.nodes)
+        self.nodes = Nodes(setup.nodes, setup.events, self.fleet)
+        self.services = Services(setup, self.meters, self.funds, self.fleet)
         self.waiting: dict[int, SimJob] = {}
         self.running: dict[int, SimJob] = {}
         self.unfunded_waiting: dict[int, SimJob] = {}  # could be funded if there were credits
@@ -201,7 +216,7 @@ class World:
         run.unfunded_from = self.now
         run.protected_until = min(run.protected_until, self.now)
 
-    def preempt(self, job: SimJob, by: SimJob | None) -> None:
+    def preempt(self, job: SimJob, by: SimJob | SimService | None) -> None:
         """Stop the run now for a job; what can resume waits with its progress."""
         self.preemptions += 1
         job.preempted += 1
@@ -210,7 +225,7 @@ class World:
             job.stopped_for[by.number] = self.now
             if job.number in by.stopped_for:
                 self.exchanged |= {job.number, by.number}
-        ran = self._leave(job, preempted=True)
+        ran = self._leave(job, Why.PREEMPTED)
         if job.row.resumable:
             job.progress_s += ran
             self.arrive(job)
@@ -220,9 +235,40 @@ class World:
 
     def end(self, job: SimJob) -> None:
         """Its work is done, or its time limit is reached."""
-        job.progress_s += self._leave(job, preempted=False)
+        job.progress_s += self._leave(job, Why.OVER)
         job.state = State.COMPLETED if job.row.duration_s <= job.work_s else State.TIMED_OUT
         job.ended = self.now
+
+    def fail(self, job: SimJob) -> None:
+        """Its node failed: what this run did is lost, and given back; it waits again."""
+        run = job.run
+        assert run is not None
+        paid_until = self.now if run.unfunded_from is None else run.unfunded_from
+        if self.setup.refunds:
+            self.funds.give_back(job.leaf, job.gpus * (paid_until - run.since))
+        job.failed += 1
+        job.lost_s += self._leave(job, Why.FAILED)
+        self.arrive(job)
+
+    def hit(self, node: int) -> list[SimJob]:
+        """The jobs that run on a node, by their numbers."""
+        bits = self.fleet.node_bits[node]
+        on = (
+            job
+            for job in self.running.values()
+            if job.run is not None and block(job.run.first, job.gpus) & bits
+        )
+        return sorted(on, key=lambda job: job.number)
+
+    def interruptible(self) -> int:
+        """The mask of the GPUs of runs over their protection."""
+        found, now = 0, self.now
+        for job in self.running.values():
+            run = job.run
+            assert run is not None
+            if run.protected_until <= now:
+                found |= block(run.first, job.gpus)
+        return found
 
     def shielded(self, job: SimJob) -> tuple[str, ...]:
         """Budgets whose jobs stopped it lately, and so may not again yet."""
@@ -249,7 +295,7 @@ class World:
     def runs(self) -> list[Ran]:
         """All runs so far, by their starts; those that go on end now, without being stopped."""
         live = (
-            _over(job, job.run, self.now, preempted=False)
+            _over(job, job.run, self.now, Why.OVER)
             for job in self.running.values()
             if job.run is not None
         )
@@ -273,7 +319,7 @@ class World:
             self.funds.give_back(job.leaf, job.gpus * (run.paid_until - self.now))
             run.paid_until = self.now
 
-    def _leave(self, job: SimJob, *, preempted: bool) -> int:
+    def _leave(self, job: SimJob, why: Why) -> int:
         """Its GPUs are free again; how many seconds it ran."""
         run = job.run
         assert run is not None
@@ -285,14 +331,14 @@ class World:
             level.unfunded -= job.gpus
         self.meters.held_gpus -= job.gpus
         self.fleet.give_back(run.first, job.gpus)
-        self.ran.append(_over(job, run, self.now, preempted=preempted))
+        self.ran.append(_over(job, run, self.now, why))
         del self.running[job.number]
         job.run, job.funded = None, False
         return self.now - run.since
 
 
-def _over(job: SimJob, run: SimRun, until: int, *, preempted: bool) -> Ran:
+def _over(job: SimJob, run: SimRun, until: int, why: Why) -> Ran:
     return Ran(
-        *(job.number, run.first, run.since, until, preempted),
-        *(min(run.protected_until, until), run.unfunded_from),
+        *(job.number, run.first, run.since, until, why == Why.PREEMPTED),
+        *(min(run.protected_until, until), run.unfunded_from, why == Why.FAILED),
     )

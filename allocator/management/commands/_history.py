@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
 
+from allocator.core.events import Events
 from allocator.core.problem import BudgetNode, Node
 from allocator.core.simulation.setup import nodes_of
 from allocator.core.traces import Trace
@@ -22,6 +23,7 @@ class OwnHistory:
     nodes: tuple[Node, ...]
     tree: tuple[BudgetNode, ...]
     seconds: int
+    events: Events
 
     @classmethod
     def of(cls, options: dict[str, Any], say: Callable[[str], object]) -> Self:
@@ -36,7 +38,7 @@ class OwnHistory:
             raise ProblemError(refused.sentence) from None
         for sentence in telling.notes(past):
             say(sentence)
-        return cls(past.trace, past.nodes, tree.nodes, past.seconds)
+        return cls(past.trace, past.nodes, tree.nodes, past.seconds, past.events)
 
 
 def _instant(text: str) -> datetime:

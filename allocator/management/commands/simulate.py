@@ -10,6 +10,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
+from allocator.core.events import NOTHING, Events, check_nodes, read_events
 from allocator.core.fairshare import read_tree
 from allocator.core.made_traces import Lab, made_trace, with_debug_jobs
 from allocator.core.scenario import parse_json
@@ -28,19 +29,23 @@ from ._warm import warm_up
 
 MADE = "made"  # as a trace's name: the one that comes with the project
 HISTORY = "history"
-OF_TRACES = ("trace", "days", "start_day", "debug_jobs", "skip_bad_rows")  # not of a history
+# What isn't said of a history.
+OF_TRACES = ("trace", "days", "start_day", "debug_jobs", "skip_bad_rows", "events")
 SHOWN = 20  # bad rows that are named
 EXAMPLE = """example:
   python manage.py simulate jobs.csv --nodes 56x8 --days 3 --policy fairshare --policy fifo
   python manage.py simulate made --nodes 56x8 --days 7 --debug-jobs 60 --json out.json
+  python manage.py simulate jobs.csv --nodes 56x8 --events events.csv
   python manage.py simulate --history 2026-11-01 2026-11-15 --policy fairshare --policy priority
 
 The trace is a CSV file with job_id, submit_time_s, gpus, duration_s and group, and if it has them
-kind, min_runtime_s, resumable, urgency, time_limit_s and parked; a file in the Standard Workload
-Format (NAME.swf); or the word made, for a trace made from --seed. The tree file is that of the
-fairshare command: its leaves are the trace's groups. With --history the jobs are those that waited
-or ran in [FROM, TO) as the database has them, on the fleet and under the shares of today unless
---nodes and --tree say otherwise. Figures are explained in docs/simulator.md.
+kind, min_runtime_s, resumable, urgency, time_limit_s and parked, and of real-time services demand,
+demand_step_s and swap_cap; a file in the Standard Workload Format (NAME.swf); or the word made, for
+a trace made from --seed. The tree file is that of the fairshare command: its leaves are the trace's
+groups. The events file has event (window or failure), node, from_s, to_s, and known_s. With
+--history the jobs and services are those that waited or ran in [FROM, TO) as the database has them,
+with what befell their nodes, on the fleet and under the shares of today unless --nodes and --tree
+say otherwise. Figures are explained in docs/simulator.md.
 
 exit status: 0 done, 2 bad input (nothing is simulated or written)"""
 
@@ -67,6 +72,7 @@ class Command(OneLineCommand):
         )
         add("--nodes", help="NODESxGPUS, as in 56x8 (of a history: its fleet)")
         add("--tree", metavar="TREE.json", help="the budgets' shares (default: equal by group)")
+        add("--events", metavar="EVENTS.csv", help="windows of maintenance and failures of nodes")
         add("--policy", action="append", choices=POLICIES, help="may be repeated (fairshare)")
         add("--days", type=int, metavar="N", help="how many to simulate (default: to the last job)")
         add("--start-day", type=int, default=0, metavar="D", help="first day of the trace (0)")
@@ -110,9 +116,9 @@ class Command(OneLineCommand):
         if options["debug_jobs"]:
             trace = with_debug_jobs(trace, options["debug_jobs"], options["seed"])
         first, days = options["start_day"], options["days"]
-        last = max((job.submit_time_s for job in trace.jobs), default=0) // DAY_S
+        last = trace.days - 1
         inside = trace.between(first * DAY_S, (last + 1 if days is None else first + days) * DAY_S)
-        if not inside.jobs:
+        if not inside.rows:
             raise ProblemError(
                 f"no job is submitted from day {first} on in that time: the trace has days 0 to "
                 f"{last}."
@@ -140,7 +146,7 @@ class Command(OneLineCommand):
             raise ProblemError("it is no text in UTF-8: name a CSV or SWF file.") from None
         if trace.problems:
             self._tell(trace.problems, skipped=options["skip_bad_rows"])
-        if not trace.jobs:
+        if not trace.rows:
             raise ProblemError("it has no jobs: give a line for each.")
         return trace
 
@@ -155,7 +161,7 @@ class Command(OneLineCommand):
             raise ProblemError(f"{count} can't be read: mend them, or give --skip-bad-rows.")
 
     def _setup(self, options: dict[str, Any], trace: Trace) -> Setup:
-        days = options["days"] or trace.jobs[-1].submit_time_s // DAY_S + 1
+        seconds = (options["days"] or trace.days) * DAY_S
         tree = self.past.tree if self.past else equal_tree(trace.groups)
         if options["tree"]:
             with refusing(options["tree"]):
@@ -163,11 +169,27 @@ class Command(OneLineCommand):
         return setup_of(
             nodes=self.past.nodes if self.past else nodes_of(options["nodes"]),
             tree=tree,
-            seconds=self.past.seconds if self.past else days * DAY_S,
+            seconds=self.past.seconds if self.past else seconds,
             unlimited=options["unlimited"],
             exact=options["exact"],
             seed=options["seed"],
+            events=self.past.events if self.past else self._events(options, seconds),
         )
+
+    def _events(self, options: dict[str, Any], seconds: int) -> Events:
+        name, first = options["events"], options["start_day"] * DAY_S
+        if not name:
+            return NOTHING
+        with refusing(name):
+            try:
+                with Path(name).open(newline="", encoding="utf-8-sig") as file:
+                    found = read_events(file, Path(name).name)
+            except UnicodeDecodeError:
+                raise ProblemError("it is no text in UTF-8: name a CSV file.") from None
+            if found.problems:
+                self._tell(found.problems, skipped=options["skip_bad_rows"])
+            check_nodes(found, (node.name for node in nodes_of(options["nodes"])))
+            return found.between(first, first + seconds)
 
     def _outcomes(
         self, trace: Trace, setup: Setup, policies: Iterable[str], name: str
@@ -190,8 +212,16 @@ def to_json(name: str, setup: Setup, outcomes: Iterable[Outcome]) -> dict[str, A
         "unlimited": setup.unlimited,
         "seed": setup.seed,
         "spread": setup.spread,
+        **_befell(setup.events),
         "policies": [outcome.to_dict() for outcome in outcomes],
     }
+
+
+def _befell(events: Events) -> dict[str, Any]:
+    """How many windows and failures there were, where there were any."""
+    if not events:
+        return {}
+    return {"windows": len(events.windows), "failures": len(events.failures)}
 
 
 class Progress:

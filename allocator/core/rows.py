@@ -1,0 +1,75 @@
+"""One line of a CSV file, value by value: what can't be read gets a sentence with its line."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+DAY_S = 24 * 3600
+MOST_SECONDS = 366 * DAY_S
+LONGEST = 90  # characters of a name
+MOST_NUMBERS = 10_080  # of a list: the minutes of a week
+
+
+class BadRow(ValueError):
+    """One sentence about one line."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the file, and where it stands."""
+
+    where: str
+    row: Mapping[str, str | None]
+
+    def value(self, name: str) -> str:
+        value = (self.row.get(name) or "").strip()
+        if len(value) > LONGEST or not value.isprintable():
+            raise BadRow(
+                f"{self.where}: {name} is {value[:20]!r}, but must be at most {LONGEST} printable "
+                "characters."
+            )
+        return value
+
+    def text(self, name: str) -> str:
+        if not (value := self.value(name)):
+            raise BadRow(f"{self.where}: {name} is empty.")
+        return value
+
+    def whole(self, name: str, *, least: int, most: int = MOST_SECONDS) -> int:
+        value = self.value(name)
+        if not _is_whole(value) or not least <= int(value) <= most:
+            raise BadRow(
+                f"{self.where}: {name} is {value!r}, but must be a whole number from {least} to "
+                f"{most}."
+            )
+        return int(value)
+
+    def maybe(self, name: str, *, least: int, most: int = MOST_SECONDS) -> int | None:
+        return self.whole(name, least=least, most=most) if self.value(name) else None
+
+    def wholes(self, name: str, *, most: int) -> tuple[int, ...]:
+        """Whole numbers from 0 on, with blanks between them."""
+        values = (self.row.get(name) or "").split()
+        if len(values) > MOST_NUMBERS:
+            raise BadRow(
+                f"{self.where}: {name} has {len(values):,} numbers, but at most {MOST_NUMBERS:,} "
+                "go: give a longer step."
+            )
+        for value in values:
+            if not _is_whole(value) or int(value) > most:
+                raise BadRow(
+                    f"{self.where}: {name} has {value[:20]!r}, but must be whole numbers from 0 to "
+                    f"{most} with blanks between them."
+                )
+        return tuple(map(int, values))
+
+    def one_of(self, name: str, accepted: tuple[str, ...], default: str) -> str:
+        value = self.value(name).lower() or default
+        if value not in accepted:
+            raise BadRow(
+                f"{self.where}: {name} is {value!r}, but must be one of {', '.join(accepted)}."
+            )
+        return value
+
+
+def _is_whole(value: str) -> bool:
+    return value.isascii() and value.isdigit() and len(value) <= 15
