@@ -117,12 +117,13 @@ def test_the_picture_has_every_run_with_what_protected_it(root):
     assert [node[1] for node in kept["nodes"]] == [8, 8]
     (runs,) = kept["runs"]
     assert len(runs) >= 3
-    for job, first, since, until, preempted, protected, unfunded in runs:
+    for job, first, since, until, preempted, protected, unfunded, failed in runs:
         _, group, gpus, _, _ = kept["jobs"][job]
         assert group.startswith("orlo/")
         assert 0 <= first <= 16 - gpus
         assert 0 <= since <= protected <= until <= 7928
         assert preempted in (True, False)
+        assert failed is False
         assert unfunded is None or since <= unfunded <= until
 
 

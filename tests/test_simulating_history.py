@@ -8,10 +8,14 @@ from datetime import timedelta
 import pytest
 from django.core.management import CommandError, call_command
 
+from allocator import maintenance
+from allocator.core.events import NOTHING, Failure, Window
 from allocator.core.traces import MOST_SECONDS, TraceJob, read_csv, write_csv
 from allocator.management.commands import _history
 from allocator.simulating import history, telling, trees
 from budgets.refusals import Refused
+from clusters.models import Node, NodeState
+from forecasting.models import DemandForecast
 from tests import factories as make
 from tests.factories import HOUR, T0
 from tests.pages_day import NOW
@@ -50,7 +54,7 @@ def test_a_day_s_jobs_are_the_trace_s_to_the_second(day):
         row(day, "fold", 3600, 3 * 3600, "orlo/vision/tern"),
         row(day, "flood", 7200, 7200, f"{SCIENCE}/petrel"),
     )
-    assert (past.seconds, past.estimated, past.carried, past.served_gpus) == (7928, 3, 0, 0)
+    assert (past.seconds, past.estimated, past.carried, past.events) == (7928, 3, 0, NOTHING)
     assert past.left_out == history.LeftOut(waiting_for_others=1)
     assert [(node.name, node.gpus) for node in past.nodes] == [("h100-n0", 8), ("h100-n1", 8)]
 
@@ -91,16 +95,49 @@ def test_what_never_ran_is_left_out(day):
     assert read().left_out.never_ran == 1
 
 
-def test_a_service_is_left_out_with_the_gpus_it_held_on_average(day):
-    chat = make.make_job(day.place.auk, kind="realtime", gpus=4, state="running", submitted_at=T0)
-    last = day.place.nodes[-1]
-    half = T0 + (NOW - T0) / 2
-    make.make_run(chat, {last: 0xF0}, started_at=T0, ended_at=half)
+def test_a_service_wants_what_was_forecast_for_it_else_its_profile(day):
+    profile = (2, 3, *[1] * 22)
+    chat = make.make_service(day.place.auk, profile=profile, swap_cap=3, submitted_at=T0)
+    DemandForecast.objects.create(service=chat.service, at=T0 + HOUR, gpus=5, source="week")
     past = read()
-    assert (past.left_out.services, past.served_gpus) == (1, 2)
-    assert [node.gpus for node in past.nodes] == [8, 6]
-    assert past.left_out.too_large == 1  # flood's 16 GPUs in one block
-    assert "of the fleet 2 GPUs with it" in telling.notes(past)[-1]
+    (found,) = past.trace.services
+    assert (found.job_id, found.group, found.swap_cap) == (str(chat.pk), f"{SCIENCE}/auk", 3)
+    assert (found.submit_time_s, found.duration_s, found.demand_step_s) == (0, 7928, 1800)
+    assert found.demand == (2, 2, 5, 3, 1)
+    assert [node.gpus for node in past.nodes] == [8, 8]
+    assert str(chat.pk) not in {job.job_id for job in past.trace.jobs}
+    assert "1 real-time service wants" in " ".join(telling.notes(past))
+
+
+def test_a_service_from_after_the_window_or_that_wants_nothing_is_left_out(day):
+    make.make_service(day.place.auk, submitted_at=NOW)
+    make.make_service(day.place.auk, profile=(0,) * 23 + (4,), submitted_at=T0)
+    assert read().trace.services == ()
+
+
+def test_what_befell_the_fleet_befalls_it_again(day):
+    first, last = day.place.nodes
+    window = maintenance.set_window(
+        nodes=[last], starts_at=T0 + HOUR, ends_at=T0 + 2 * HOUR, reason="fans", by=None, now=T0
+    )
+    later = T0 + HOUR + 10 * MINUTE
+    maintenance.change(window=window, ends_at=T0 + 3 * HOUR, by=None, now=later)
+    for minutes, state in ((20, "down"), (50, "up")):
+        NodeState.objects.create(node=first, at=T0 + minutes * MINUTE, state=state)
+    past = read()
+    assert past.events.windows == (
+        Window(last.name, 3600, 7200, known_s=0, replaced_s=4200),
+        Window(last.name, 3600, 10800, known_s=4200),
+    )
+    assert past.events.failures == (Failure(first.name, 1200, 3000),)
+    other = read(nodes=past.nodes[:1])
+    assert (other.events, other.left_out.befell) == (NOTHING, 3)
+
+
+def test_a_node_that_came_later_is_down_until_then(day):
+    last = day.place.nodes[-1]
+    Node.objects.filter(pk=last.pk).update(active_from=T0 + 5 * MINUTE)
+    assert read().events.failures == (Failure(last.name, 0, 300),)
 
 
 def test_a_job_of_a_budget_that_is_no_leaf_any_more_is_left_out(day):
@@ -128,8 +165,9 @@ def test_a_window_that_can_t_be_read_is_refused(day, start, end, said):
 def test_reading_asks_the_database_as_often_for_many_jobs(day, django_assert_max_num_queries):
     for _ in range(5):
         make.make_job(day.place.auk, submitted_at=T0)
+        make.make_service(day.place.auk, submitted_at=T0)
     leaves = tree_now().leaves
-    with django_assert_max_num_queries(8):
+    with django_assert_max_num_queries(11):
         history.read(start=T0, end=NOW, now=NOW, leaves=leaves)
 
 
