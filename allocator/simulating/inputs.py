@@ -170,8 +170,12 @@ def _check_blocks(trace: Trace, nodes: tuple[Node, ...]) -> None:
     if most > blocks.gpus:
         raise Refused(
             "nodes",
-            f"A real-time service wants {most} GPUs, and the fleet has {blocks.gpus}: give more "
-            "nodes.",
+            _(
+                "A real-time service wants %(most)s GPUs, and the fleet has %(gpus)s: "
+                "give more nodes.",
+                most=most,
+                gpus=blocks.gpus,
+            ),
         )
     for job in trace.jobs:
         if not blocks.fits(job.block):
