@@ -250,7 +250,7 @@ def test_a_bad_option_is_named(tmp_path: Path, options: tuple[str, ...], sentenc
     [
         ("job_id,submit_time_s,gpus,duration_s", "a,0,8,60", "has no column group"),
         (f"{HEAD},kind", f"{ROW},pod", "kind is 'pod', but must be one of training"),
-        (f"{HEAD},kind", f"{ROW},realtime", "kind is 'realtime'"),
+        (f"{HEAD},kind,demand", f"{ROW},realtime,4 x", "demand has 'x', but must be whole"),
         (f"{HEAD},urgency", f"{ROW},asap", "urgency is 'asap'"),
         (f"{HEAD},resumable", f"{ROW},perhaps", "resumable is 'perhaps'"),
         (f"{HEAD},time_limit_s", f"{ROW},0", "time_limit_s is '0'"),

@@ -214,7 +214,7 @@ def may_simulate(user, period):
     assert (answer.status_code == 201) == offered == (asked is not None)
     if not offered:
         assert [row["field"] for row in answer.json()["errors"]] == ["period"]
-        assert NONE_SEEN in answer.json()["detail"]
+        assert str(NONE_SEEN) in answer.json()["detail"]
     return offered
 
 
