@@ -10,7 +10,7 @@ import numpy as np
 
 from . import compiled, inner
 from .tables import Flags, Fleet, Grid, Items, Rows, Words
-from .words import ZERO, count, lowest, shifts, span
+from .words import ZERO, below, count, lowest, shifts, span
 
 NOW, ARRIVAL, BEYOND, NO_BLOCK, DRAINING, POOL, BEHIND = 0, 1, 2, 3, 4, 5, 6
 MOST = 65  # more busy timesteps than a word has
@@ -176,7 +176,7 @@ def tell(
             until, before = since + items.length[i], len(plan.first)
         if block >= 0:
             told.begins[n + 1] = _behind(plan, told, n, block, items.gpus[i], before, since, until)
-        starts = items.allowed[i] & span(0, until if at >= 0 else fleet.horizon)
+        starts = items.allowed[i] & below(until if at >= 0 else fleet.horizon)
         told.rule[n] = BEHIND
         if _free_start(fleet, still, items, i, starts)[0] < 0:
             told.rule[n] = NO_BLOCK

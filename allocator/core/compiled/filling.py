@@ -4,13 +4,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import compiled, inner
+from . import compiled, inner, number
 from .blocks import best_block, build, hold
 from .stopping import Runs
 from .tables import Flags, Fleet, Grid, Items, Rows
 from .turns import Tree
-from .words import ONE, ZERO, span
+from .words import ONE, ZERO, below, span
 from .yielding import Holders, block, find_movable
+
+NOW = number(0)
 
 
 class Gaps(NamedTuple):
@@ -69,14 +71,14 @@ def _may_fill(items: Items, gaps: Gaps, i: int) -> bool:
 @inner
 def _gap(fleet: Fleet, items: Items, gaps: Gaps, due: Grid, kept: Grid, i: int) -> int:
     """The best block that is free for its minimum, and of what is kept for all; -1: none."""
-    k, brief = items.size[i], span(0, gaps.minimum[i])
-    whole, some = span(0, min(items.length[i], fleet.horizon)), False
+    k, brief = items.size[i], below(gaps.minimum[i])
+    whole, some = below(min(items.length[i], fleet.horizon)), False
     outside, free = fleet.outside[items.pools[i]], due.scratch
     for b in range(len(free) - fleet.sizes[k] + 1):
         busy = due.blocks[k, b] & brief | kept.blocks[k, b] & whole | outside[b] & ONE
         free[b] = ZERO if busy else ONE
         some |= not busy
-    return best_block(fleet, due, k, free, 0, brief) if some else -1
+    return best_block(fleet, due, k, free, NOW, brief) if some else -1
 
 
 @inner
@@ -111,8 +113,8 @@ def start_in_gaps(
             first = -1 if items.gpus[i] > free else _gap(fleet, items, gaps, due, kept, i)
             if first >= 0:
                 gaps.started[i] = first
-                hold(fleet, due, first, items.gpus[i], span(0, gaps.minimum[i]))
-                whole = span(0, min(items.length[i], fleet.horizon))
+                hold(fleet, due, first, items.gpus[i], below(gaps.minimum[i]))
+                whole = below(min(items.length[i], fleet.horizon))
                 hold(fleet, kept, first, items.gpus[i], whole)
                 free -= items.gpus[i]
                 continue

@@ -2,11 +2,13 @@
 
 from typing import NamedTuple
 
-from . import compiled, inner
+from . import compiled, inner, number
 from .stopping import Runs
 from .tables import Flags, Fleet, Grid, Rows, Words
 from .turns import Tree, apart, inside
-from .words import span
+from .words import below
+
+NO_MORE = number(0)  # GPU-seconds
 
 
 class Holders(NamedTuple):
@@ -32,7 +34,7 @@ def find_movable(tree: Tree, runs: Runs, free_to: Flags, leaf: int, asks: int, m
         yes = free_to[r] and not (runs.shielded.shape[1] > 0 and runs.shielded[r, leaf])
         if yes and other != leaf and runs.funded[r]:
             a, b = apart(tree, leaf, other)
-            yes = inside(tree, leaf, a, asks) or not inside(tree, other, b, 0)
+            yes = inside(tree, leaf, a, asks) or not inside(tree, other, b, NO_MORE)
         may[r] = yes
         found += yes
     return found
@@ -65,7 +67,7 @@ def block(
     """
     best, least = -1, 0
     size, outside = fleet.sizes[k], fleet.outside[pools]
-    soon, long = span(0, minimum), span(0, length)
+    soon, long = below(minimum), below(length)
     _without(holders, brief, size)
     _without(holders, whole, size)
     for n in range(len(holders.hit)):
