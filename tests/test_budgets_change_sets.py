@@ -193,6 +193,16 @@ def test_a_draft_is_proposed_then_decided_once(tree):
     assert shares.share_of(tree["orlo/vision"], NOW) == 40_000
 
 
+def test_the_sum_is_looked_at_again_when_a_set_is_approved(tree):
+    """Rows of a draft can change under it: whoever decides is told in words, not by an error."""
+    draft = draft_orlo(tree, 60_000, 40_000)
+    Share.objects.filter(change_set=draft, budget=tree["orlo/vision"]).update(thousandths=40_001)
+    with pytest.raises(Refused, match="too much"):
+        services.approve(change_set=draft, by=make.someone(), now=NOW)
+    draft.refresh_from_db()
+    assert draft.status == "draft"
+
+
 # --- The database holds the rules itself --------------------------------------------------------
 
 
@@ -235,6 +245,13 @@ def test_raw_sql_cannot_override_what_has_no_share(tree):
 def test_raw_sql_cannot_approve_on_an_outdated_base(tree):
     draft = draft_orlo(tree, 50_000, 50_000)
     set_orlo(tree, 30_000, 70_000)
+    with pytest.raises(IntegrityError, match="another change set of this parent was approved"):
+        sql(APPROVE, draft.pk)
+
+
+def test_raw_sql_cannot_leave_a_version_out(tree):
+    draft = draft_orlo(tree, 50_000, 50_000)
+    ChangeSet.objects.filter(pk=draft.pk).update(version=3)
     with pytest.raises(IntegrityError, match="another change set of this parent was approved"):
         sql(APPROVE, draft.pk)
 

@@ -267,6 +267,23 @@ def test_a_period_goes_from_draft_over_proposed_to_approved():
         periods.propose_period(period=period)
 
 
+@pytest.mark.parametrize("status", ["approved", "active", "closed"])
+def test_what_was_approved_is_not_approved_again(status):
+    """One that runs would start, and grant, a second time."""
+    period = make.make_period(status=status, capacity={make.make_pool(): 1})
+    with pytest.raises(Refused, match=f"is {status}: it can't become approved"):
+        periods.approve_period(period=period)
+    assert period.status == status
+
+
+def test_planned_capacity_is_not_negative():
+    pool, other = make.make_pool(), make.make_pool()
+    period = draft(capacity={pool: 5})
+    with pytest.raises(Refused, match="Planned GPU-seconds can't be negative"):
+        periods.plan_capacity(period=period, capacity={pool: -1, other: 9})
+    assert [row.gpu_seconds for row in period.capacities.all()] == [5]
+
+
 def test_a_period_without_planned_capacity_goes_no_further():
     """It could never start, and once approved is not redrafted."""
     for number, capacity in enumerate(({}, {make.make_pool(): 0}), 1):

@@ -345,11 +345,11 @@ def test_grants_are_rounded_down(author: User) -> None:
     root = make_budget("orlo")
     thirds = [make_budget(f"b{n}", parent=root) for n in range(3)]
     make_shares(root, dict(zip(thirds, (33_333, 33_333, 33_334), strict=True)))
-    period = make_period(status="approved", capacity={make_pool(): 7}, rate=1)
+    period = make_period(status="approved", capacity={make_pool(): 8}, rate=1)
     services.start_period(period=period, at=T0)
     amounts = Entry.objects.order_by("budget__path").values_list("budget__slug", "amount_mgpus")
-    # 7 × 0.33333 = 2.33331
-    assert list(amounts) == [("orlo", 7), ("b0", 2), ("b1", 2), ("b2", 2)]
+    # 8 × 0.33333 = 2.66664: nearer to 3
+    assert list(amounts) == [("orlo", 8), ("b0", 2), ("b1", 2), ("b2", 2)]
 
 
 @pytest.mark.parametrize(

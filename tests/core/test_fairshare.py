@@ -99,6 +99,17 @@ def test_shares_too_close_for_floating_point_are_told_apart() -> None:
     assert factors(rows) == {"b": 1, "a": Fraction(1, 2)}
 
 
+def test_products_past_64_bits_keep_their_order() -> None:
+    """Shares and usage each fit in 64 bits, their products don't: 60,000 × 4·10¹⁴ and 40,000 × …"""
+    usage = 2 * 10**17
+    rows = nodes(
+        ("o", None, 1, 0), ("a", "o", 60_000, 3 * usage), ("b", "o", 40_000, 2 * usage + 1),
+        ("c", "o", 40_000, 2 * usage - 1), ("d", "o", 1, usage),
+    )  # fmt: skip
+    answer = factors(rows)
+    assert sorted(answer, key=answer.__getitem__, reverse=True) == ["c", "a", "b", "d"]
+
+
 def test_quotients_past_the_largest_float_are_told_apart() -> None:
     big = 10**400
     rows = nodes(("o", None, 1, 0), ("a", "o", big, 1), ("b", "o", big + 1, 1), ("c", "o", 1, big))
