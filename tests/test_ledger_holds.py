@@ -287,3 +287,7 @@ def test_a_live_run_s_hold_is_no_orphan(petrel: Budget, period: Period) -> None:
     services.place_hold(job=job, amount_mgpus=8 * CREDIT, now=T0)
     make_run(job, {node: 0xFF})
     assert services.sweep_holds(now=T0) == []
+    # Nor once its job is over, or has gone on to its next attempt, while it still stops.
+    for changed in ({"state": Job.State.CANCELLED}, {"attempt": 2}):
+        Job.objects.filter(pk=job.pk).update(**changed)
+        assert services.sweep_holds(now=T0) == []

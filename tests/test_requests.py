@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 from allocator import steering
 from allocator.choices import choices
 from budgets import access, requests, shares
+from budgets import services as services_of_budgets
 from budgets.models import Budget, ChangeSet, Notice, Period, Request
 from budgets.refusals import Refused, StaleBase
 from ledger import reports, services
@@ -442,6 +443,31 @@ def test_what_another_worker_has_ended_is_not_ended_again(tree, cast, period):
     before = ledger()
     assert deciding._end(made.pk, until + HOUR) is None
     assert ledger() == before
+
+
+def test_an_end_that_can_not_be_told_is_none(tree, cast, period, monkeypatch):
+    """What went back is not written without the end, or it would go back a second time."""
+    until = T0 + DAY
+    made = grant(ask(tree[PETREL], cast["member"], until=until), tree[AUK], cast["manager"])
+    before = ledger()
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("no notice can be written")
+
+    monkeypatch.setattr(deciding, "_tell", fails)
+    with pytest.raises(RuntimeError, match="no notice"):
+        deciding._end(made.pk, until)
+    made.refresh_from_db()
+    assert made.ended_at is None
+    assert ledger() == before
+
+
+def test_nothing_comes_from_or_to_what_is_archived(tree, cast, period):
+    made = ask(tree[PETREL], cast["member"])
+    why = {"author": cast["admin"], "reason": "closed", "now": T0}
+    services_of_budgets.archive_budget(budget=tree[AUK], **why)
+    with pytest.raises(Refused, match=f"{AUK} is archived: re-activate it first"):
+        grant(made, tree[AUK], cast["manager"])
 
 
 def test_what_a_gone_sibling_gave_goes_back_to_their_parent(tree, cast, period):
