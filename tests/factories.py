@@ -23,6 +23,7 @@ from budgets.models import (
     PlannedCapacity,
     Request,
     Role,
+    Share,
 )
 from budgets.vectors import vector_from
 from clusters.models import Cluster, Node, Pool, PoolRate
@@ -137,15 +138,30 @@ def make_tree(shares: Mapping[str, int] = TREE, *, at: datetime = T0) -> dict[st
     for path in shares:
         parent, _, slug = path.rpartition("/")
         budgets[path] = make_budget(slug, parent=budgets[parent] if parent else None)
-    for path, budget in budgets.items():
-        children = {
-            child: shares[name]
-            for name, child in budgets.items()
-            if name.rpartition("/")[0] == path
-        }
-        if children:
-            make_shares(budget, children, at=at)
+    below: dict[str, dict[Budget, int]] = {}
+    for path, thousandths in shares.items():
+        if parent := path.rpartition("/")[0]:
+            below.setdefault(parent, {})[budgets[path]] = thousandths
+    author = someone() if below else None
+    for path, children in below.items():
+        _first_shares(budgets[path], children, at=at, author=author)
     return budgets
+
+
+def _first_shares(
+    parent: Budget, shares: Mapping[Budget, int], *, at: datetime, author: User | None
+) -> None:
+    """Write what `make_shares` writes for a parent without change sets, in a third of the time.
+
+    Every test begins with a tree. Its sums are left to the database, which judges them here too.
+    """
+    made: dict[str, Any] = {"author": author, "created_at": at, "effective_at": at}
+    first = ChangeSet.objects.create(parent=parent, version=1, reason="as agreed", **made)
+    Share.objects.bulk_create(
+        Share(change_set=first, budget=child, thousandths=value) for child, value in shares.items()
+    )
+    first.status, first.decided_by, first.decided_at = "approved", author, at
+    first.save(update_fields=["status", "decided_by", "decided_at"])
 
 
 def make_role(user: User, budget: Budget, kind: str = "member") -> Role:

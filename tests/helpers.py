@@ -21,7 +21,7 @@ from ledger import reports
 from ledger.models import ClosedTimestep, Entry
 from tests import factories as make
 from tests.factories import T0
-from tests.ledger_world import write_entry
+from tests.ledger_world import give_all
 from workloads.models import Holding, Job, Run
 from workloads.specs import JobSpec
 
@@ -130,26 +130,17 @@ def make_institute(
         user=make.someone(),
     )
     parents = {path.rpartition("/")[0] for path in tree}
-    for path in [path for path in tree if path not in parents]:
-        grant(tree[path], credits if isinstance(credits, int) else credits.get(path, 0))
+    leaves = [path for path in tree if path not in parents]
+    given = {
+        tree[path]: credits if isinstance(credits, int) else credits.get(path, 0) for path in leaves
+    }
+    give_all(given, made.period, T0)
     return made
 
 
 def grant(budget: Budget, credits: int, *, period: Period | None = None, at: datetime = T0) -> None:
     """Grant credits to a budget and to all above it, as a grant by shares does."""
-    node: Budget | None = budget
-    while node is not None:
-        write_entry(
-            kind=Entry.Kind.GRANT,
-            budget=node,
-            period=period or Period.objects.get(),
-            at=at,
-            amount_mgpus=credits * CREDIT,
-            author=make.someone(),
-            key=f"grant:test:{node.pk}:{Entry.objects.count()}",
-            created_at=at,
-        )
-        node = node.parent
+    give_all({budget: credits}, period or Period.objects.get(), at)
 
 
 def arrival(at: datetime, happen: Any, *args: Any, **kwargs: Any) -> playing.Arrival:

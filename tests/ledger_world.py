@@ -18,10 +18,22 @@ CREDIT = 3_600_000  # milli-GPU-seconds
 
 def give(budget: Budget, credits: int, period: Period) -> None:
     """Give a budget and all above it credits in a period, as its shares would."""
-    node: Budget | None = budget
-    while node is not None:
-        give_alone(node, credits, period)
-        node = node.parent
+    give_all({budget: credits}, period, period.starts_at)
+
+
+def give_all(given: Mapping[Budget, int], period: Period, at: datetime) -> None:
+    """Give several budgets, each with all above it, credits at an instant."""
+    made, before = {"author": someone(), "period": period, "created_at": at}, Entry.objects.count()
+    entries: list[Entry] = []
+    for budget, credits in given.items():
+        node: Budget | None = budget
+        while node is not None:
+            key, amount = f"test:{node.pk}:{before + len(entries)}", credits * CREDIT
+            what = {"kind": "grant", "budget": node, "at": at, "amount_mgpus": amount}
+            entries.append(Entry(key=key, **what, **made))
+            node = node.parent
+    with transaction.atomic():
+        write(entries)
 
 
 def give_alone(budget: Budget, credits: int, period: Period) -> None:
