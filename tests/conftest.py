@@ -154,39 +154,48 @@ def _postgresql_triggers(cursor: Any) -> tuple[list[str], list[str]]:
     return [off], [on]
 
 
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Any]:
+    """Return Chromium as Playwright drives it, started once for a file.
+
+    Playwright runs a loop of its own meanwhile, in which Django would forbid every query.
+    """
+    sync_api = pytest.importorskip("playwright.sync_api")
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+    with pytest.MonkeyPatch.context() as patch, sync_api.sync_playwright() as playwright:
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+        started = playwright.chromium.launch(executable_path=chromium, args=flags)
+        yield started
+        started.close()
+
+
 @pytest.fixture
-def browser_page(
-    chromium: str, live_server: Any, transactional_db: None, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Any]:
+def browser_page(browser: Any, live_server: Any, transactional_db: None) -> Iterator[Any]:
     """Return a function that opens an address as someone, in Chromium; faults fail the test.
 
     `browser_page(user, "/budgets", width=390)` is Playwright's page once it is quiet.
     """
-    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
-    sync_api = pytest.importorskip("playwright.sync_api")
-    flags = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
     faults: list[str] = []
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=flags)
+    contexts: list[Any] = []
 
-        def open_as(user: User, url: str, width: int = 1440) -> Any:
-            client = Client()
-            client.force_login(user)
-            cookie = client.cookies["sessionid"]
-            context = browser.new_context(viewport={"width": width, "height": 900})
-            context.add_cookies(
-                [{"name": "sessionid", "value": cookie.value, "url": live_server.url}]
-            )
-            page = context.new_page()
-            page.on("pageerror", lambda error: faults.append(str(error)))
-            page.on("console", lambda m: faults.append(m.text) if _is_fault(m) else None)
-            page.goto(live_server.url + url)
-            page.wait_for_load_state("networkidle")
-            return page
+    def open_as(user: User, url: str, width: int = 1440) -> Any:
+        client = Client()
+        client.force_login(user)
+        cookie = client.cookies["sessionid"]
+        context = browser.new_context(viewport={"width": width, "height": 900})
+        contexts.append(context)
+        context.add_cookies([{"name": "sessionid", "value": cookie.value, "url": live_server.url}])
+        page = context.new_page()
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("console", lambda m: faults.append(m.text) if _is_fault(m) else None)
+        page.goto(live_server.url + url)
+        page.wait_for_load_state("networkidle")
+        return page
 
-        open_as.faults = faults  # type: ignore[attr-defined]  # for who expects some
-        yield open_as
-        browser.close()
+    open_as.faults = faults  # type: ignore[attr-defined]  # for who expects some
+    yield open_as
+    for context in contexts:
+        context.close()
     assert not faults
 
 
