@@ -100,9 +100,11 @@ class Processes:
             finish(failed)
 
     @contextmanager
-    def beside(self, command: Sequence[str], name: str) -> Iterator[None]:
+    def beside(
+        self, command: Sequence[str], name: str, *, env: Mapping[str, str] | None = None
+    ) -> Iterator[None]:
         """Run a command while the block runs, then wait for its end as a step of that name."""
-        with self._quiet(command, None) as finish:
+        with self._quiet(command, env) as finish:
             yield
             with step(name):
                 finish(f"{name} failed")
