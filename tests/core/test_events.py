@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from allocator.core.events import Events, Failure, Window, check_nodes, read_events
+from allocator.core.events import NOTHING, Events, Failure, Window, check_nodes, read_events
 from allocator.core.simulate import play
 from allocator.core.simulation.measures import measure
 from allocator.core.simulation.setup import Setup, equal_tree, nodes_of
@@ -63,7 +63,7 @@ def test_a_part_counts_from_its_own_start() -> None:
 # --- Played -------------------------------------------------------------------------------------
 
 
-def outcome(jobs, services=(), events=Events(), nodes=2, policy="fairshare"):  # type: ignore[no-untyped-def]  # noqa: B008
+def outcome(jobs, services=(), events=NOTHING, nodes=2, policy="fairshare"):
     trace = Trace(tuple(jobs), services=tuple(services))
     given = Setup(
         nodes_of(f"{nodes}x8"), equal_tree(trace.groups), DAY_S, unlimited=True, spread=0.0,
