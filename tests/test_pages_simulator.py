@@ -268,6 +268,21 @@ def test_a_verdict_says_better_or_worse_as_figures_are_shown():
     assert simulator_measures.thousandths(None) is None
 
 
+def test_what_services_and_failures_come_to_is_shown_where_there_are_any():
+    some = COURSE | {"realtime_gpu_seconds": 72_000, "shortfall_gpu_seconds": 36_000}
+    some |= {"failed_runs": 0, "down_gpu_seconds": 0}
+    found = {line.name: line for line in lines([COURSE, some], (0, 1))}
+    assert {"Real-time GPU-hours", "Real-time shortfall"} < found.keys()
+    assert not {"Runs ended by failures", "GPU-hours of nodes that were down"} & found.keys()
+    assert [cell.value for cell in found["Real-time shortfall"].cells] == [None, 36_000]
+    worse = lines([some, some | {"shortfall_gpu_seconds": 72_000, "failed_runs": 2}], (0, 1))
+    assert {line.name: line.verdict for line in worse if line.name.startswith("Real")} == {
+        "Real-time GPU-hours": "same",
+        "Real-time shortfall": "worse",
+    }
+    assert "Runs ended by failures" in {line.name for line in worse}
+
+
 def test_budgets_out_of_sight_have_no_row_and_no_name(day, ines):
     row = done(ines)
     page = shown(ines, f"/simulator/{row.pk}")

@@ -60,6 +60,10 @@ def _plain(name: str) -> Callable[[Course], int | float | None]:
     return lambda course: course[name]
 
 
+def _maybe(name: str) -> Callable[[Course], int | float | None]:
+    return lambda course: course.get(name)
+
+
 SPECS = (
     Spec(
         gettext_lazy("Occupancy"),
@@ -144,11 +148,35 @@ SPECS = (
         *(COUNT, LESS, _plain("starved")),
     ),
 )
+# Shown where some course has any of it; what was kept before there were services has none.
+BESIDES = (
+    Spec(
+        gettext_lazy("Real-time GPU-hours"),
+        gettext_lazy("held by real-time services"),
+        *(HOURS, 0, _maybe("realtime_gpu_seconds")),
+    ),
+    Spec(
+        gettext_lazy("Real-time shortfall"),
+        gettext_lazy("GPU-hours that real-time services wanted and did not hold"),
+        *(HOURS, LESS, _maybe("shortfall_gpu_seconds")),
+    ),
+    Spec(
+        gettext_lazy("Runs ended by failures"),
+        gettext_lazy("jobs and services whose node went down"),
+        *(COUNT, LESS, _maybe("failed_runs")),
+    ),
+    Spec(
+        gettext_lazy("GPU-hours of nodes that were down"),
+        gettext_lazy("not counted as healthy in entitlement and occupancy"),
+        *(HOURS, 0, _maybe("down_gpu_seconds")),
+    ),
+)
 
 
 def lines(courses: Sequence[Course], pair: tuple[int, int] | None) -> list[Line]:
     """Return every figure of some courses; with a pair (base, ours) also how ours differs."""
-    return [_line(spec, courses, pair) for spec in SPECS]
+    shown = [spec for spec in BESIDES if any(spec.of(course) for course in courses)]
+    return [_line(spec, courses, pair) for spec in (*SPECS, *shown)]
 
 
 def _line(spec: Spec, courses: Sequence[Course], pair: tuple[int, int] | None) -> Line:
