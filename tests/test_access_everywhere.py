@@ -161,7 +161,7 @@ def outcome(client: Client, deed: Deed, place: dict[str, Any]) -> str:
     given = {"data": body, **as_json} if deed.method == "post" else {}
     with undone():
         answer = getattr(client, deed.method)(deed.address.format(**place), **given)
-    if answer.status_code == 404 or NOT_HERE in answer.content.decode(errors="ignore"):
+    if answer.status_code == 404 or str(NOT_HERE) in answer.content.decode(errors="ignore"):
         return "not there"
     if answer.status_code == 403:
         return "refused"
