@@ -181,7 +181,7 @@ def services() -> list[TraceJob]:
     by_hour = (2,) * 6 + (4, 8, 8, 4, 3, 3, 10, 10, 6, 6) + (1,) * 8
     return [
         TraceJob("chat", 1700, 10, 2 * DAY_S, "nlp", kind="realtime", demand=by_hour, swap_cap=2),
-        TraceJob("scan", 7300, 3, 9 * HOUR + 17, "nlp", kind="realtime", swap_cap=3),
+        TraceJob("scan", 7300, 6, 9 * HOUR + 17, "nlp", kind="realtime", swap_cap=6),
     ]
 
 
