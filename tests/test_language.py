@@ -169,7 +169,7 @@ NUMERIC = {
 NUMBER = re.compile(r"-?(\d+(\.\d+)?|\.\d+)%?")
 SPOKEN = {"title", "alt", "placeholder", "content", "lang", "label"}
 SAID = re.compile(r"aria-(label|description|valuetext|placeholder)|data-(.*word.*|help|over|wrong|"
-                  r"label|says|total-name|confirm|over-row|over-all)|hx-confirm")  # fmt: skip
+                  r"label|more|says|total-name|confirm|over-row|over-all)|hx-confirm")  # fmt: skip
 
 
 class Attributes(HTMLParser):
