@@ -10,15 +10,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from allocator import maintenance
-from allocator.models import Alarm, Cycle
-from allocator.reviews import commenting
-from allocator.simulating import asking, running
-from budgets import services
-from budgets.models import Notice
-from tests import factories as make
-from tests.factories import HOUR, T0
-from tests.pages_day import NOW, play, stand_at
+from tests.pages_day import NOW, stand_at
+from tests.pages_everything import everything
 from tests.pages_world import client_of
 from tests.test_access_everywhere import PAGES
 from tests.undoing import undone
@@ -46,62 +39,8 @@ BEYOND = "document.documentElement.scrollWidth - document.documentElement.client
 
 @pytest.fixture
 def numbers(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """A day that was played, and one of everything that a page can be about."""
     stand_at(monkeypatch, NOW)
-    day = play()
-    place, tree = day.place, day.place.tree
-    user = make.make_user("ines", is_staff=True, is_superuser=True)
-    make.make_role(user, tree["orlo"], "manager")
-    petrel = place.petrel
-    period = place.period
-    checkpoint = make.make_checkpoint(period, NOW + 20 * HOUR * 24, [(20, 80)])
-    exemption = checkpoint.exemptions.create(
-        budget=petrel, reason="why", asked_by=make.someone(), asked_at=T0
-    )
-    request = make.make_request(petrel, unit="credits", asked=1, asked_by=place.user)
-    make.tell(user, petrel, now=NOW)
-    span: dict[str, Any] = {
-        "starts_at": NOW + HOUR,
-        "ends_at": NOW + 6 * HOUR,
-        "reason": "firmware",
-    }
-    window = maintenance.set_window(nodes=place.nodes[:1], by=user, now=NOW, **span)
-    said = commenting.add(budget=petrel, period=period, author=user, text="why", now=NOW)
-    draft = services.draft_change_set(
-        parent=tree["orlo/science"],
-        shares={petrel: 30_000, place.auk: 20_000},
-        reason="why",
-        author=user,
-        base_version=1,
-        effective_at=NOW + 24 * HOUR,
-        now=NOW,
-    )
-    proposal = services.propose(change_set=draft, now=NOW)
-    Alarm.objects.create(kind="unreachable:mainland", raised_at=NOW, text="timed out")
-    service = place.serve(place.tern, NOW)
-    trace: dict[str, Any] = {"window": (T0, NOW), "by": user, "now": NOW}
-    asking.ask(**trace, policies=["fairshare", "fifo"])
-    played = running.run_next(clock=lambda: NOW)
-    assert played is not None
-    return {
-        "user": user,
-        "person": place.user.pk,
-        "cycle": Cycle.objects.latest("pk").pk,
-        "job": day.jobs["fold"].pk,
-        "waiting": day.jobs["stars"].pk,
-        "preempted": day.jobs["storm"].pk,
-        "service": service.pk,
-        "window": window.pk,
-        "comment": said.pk,
-        "change_set": proposal.pk,
-        "period": period.pk,
-        "checkpoint": checkpoint.pk,
-        "exemption": exemption.pk,
-        "request": request.pk,
-        "notice": Notice.objects.filter(user=user).latest("pk").pk,
-        "simulation": asking.ask(**trace).pk,
-        "played": played.pk,
-    }
+    return everything().numbers
 
 
 def addresses(numbers: dict[str, Any]) -> list[str]:
