@@ -13,6 +13,7 @@ from clusters.refusals import Refused, check_instant
 from clusters.saying import say as _
 from ledger.lock import lock_ledger
 from ledger.models import ClosedTimestep
+from ledger.rates import REFERENCE
 
 RATE_MAX = 1_000_000  # per mille: a thousand times the reference GPU
 REASON_MAX = 200
@@ -34,11 +35,7 @@ def set_rate(
     """
     at = (effective_at or now).replace(microsecond=0)
     check_instant(at, "effective_at")
-    why = reason.strip()
-    if not why:
-        raise Refused("reason", _("Say why: whoever pays it reads it in the audit log."))
-    if len(why) > REASON_MAX:
-        raise Refused("reason", _("Give a reason of at most %(most)s characters.", most=REASON_MAX))
+    why = _checked_reason(reason)
     if not 0 <= rate_per_mille <= RATE_MAX:
         raise Refused("rate", _("Give a rate from 0 to 1,000 times the reference GPU."))
     with transaction.atomic():
@@ -49,7 +46,7 @@ def set_rate(
             taken = _("%(pool)s has a rate from then on: take another instant.", pool=pool.name)
             raise Refused("effective_at", taken)
         last = rates.filter(effective_at__lt=at).order_by("effective_at").last()
-        before = last.rate_per_mille if last else 1000
+        before = last.rate_per_mille if last else REFERENCE
         if before == rate_per_mille:
             raise Refused(
                 "rate",
@@ -71,6 +68,15 @@ def set_rate(
         )
         requests.replan("shares")
     return made
+
+
+def _checked_reason(reason: str) -> str:
+    why = reason.strip()
+    if not why:
+        raise Refused("reason", _("Say why: whoever pays it reads it in the audit log."))
+    if len(why) > REASON_MAX:
+        raise Refused("reason", _("Give a reason of at most %(most)s characters.", most=REASON_MAX))
+    return why
 
 
 def shown(rate_per_mille: int) -> str:

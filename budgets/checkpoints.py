@@ -52,10 +52,7 @@ def add_checkpoint(
     table = _checked_steps(steps)
     if gives_back and not cumulative:
         raise Refused("gives_back", _("Only what is counted in all is given back: count it so."))
-    if not 0 <= spared_days <= MOST_SPARED_DAYS:
-        raise Refused(
-            "spared_days", _("Spare budgets for 0 to %(most)s days.", most=MOST_SPARED_DAYS)
-        )
+    _check_spared(spared_days)
     _check_instant_of(period, at, now)
     try:
         with transaction.atomic():
@@ -77,6 +74,13 @@ def add_checkpoint(
         raise Refused(
             "at", _("%(period)s has a checkpoint at that instant already.", period=period.name)
         ) from None
+
+
+def _check_spared(days: int) -> None:
+    if not 0 <= days <= MOST_SPARED_DAYS:
+        raise Refused(
+            "spared_days", _("Spare budgets for 0 to %(most)s days.", most=MOST_SPARED_DAYS)
+        )
 
 
 def _check_choices(measured: str, removed_of: str) -> None:

@@ -129,16 +129,7 @@ def write_plan(
         last = BudgetPlan.objects.filter(budget=budget, period=period).order_by("version").last()
         version = last.version if last else 0
         if base_version != version:
-            raise Refused(
-                "base_version",
-                _(
-                    "The plan of %(budget)s is at version %(version)s now, yours is based on "
-                    "%(base_version)s: look at the present one and plan again.",
-                    budget=budget.path,
-                    version=version,
-                    base_version=base_version,
-                ),
-            )
+            raise _outdated(budget, version, base_version)
         return BudgetPlan.objects.create(
             budget=budget,
             period=period,
@@ -150,6 +141,19 @@ def write_plan(
             author=author,
             created_at=now,
         )
+
+
+def _outdated(budget: Budget, version: int, base_version: int) -> Refused:
+    return Refused(
+        "base_version",
+        _(
+            "The plan of %(budget)s is at version %(version)s now, yours is based on "
+            "%(base_version)s: look at the present one and plan again.",
+            budget=budget.path,
+            version=version,
+            base_version=base_version,
+        ),
+    )
 
 
 def end_unfit(*, before: Period, period: Period, author: User, now: datetime) -> None:

@@ -111,7 +111,6 @@ class Page:
     period: Period | None
     elapsed: int | None
     days: list[Day]
-    most_gpu_seconds: int
     split: Split | None
     fair: Fairness | None
     lost: list[Run]  # that made room for others lately, the last first
@@ -135,6 +134,11 @@ class Page:
     effective: int | None
     planned_mgpus: int | None  # to be left now
     ahead: Ahead | None  # what the next checkpoint would take
+
+    @property
+    def most_gpu_seconds(self) -> int:
+        """Of the day that held most."""
+        return max((day.held_gpu_seconds for day in self.days), default=0)
 
     @property
     def is_leaf(self) -> bool:
@@ -186,7 +190,6 @@ def page(user: Person, *, path: str, now: datetime, sort: str = "") -> Page:
         period=period,
         elapsed=int(books.planned.elapsed(now) * WHOLE) if books else None,
         days=days,
-        most_gpu_seconds=max((day.held_gpu_seconds for day in days), default=0),
         split=_split(spent, painted[path]) if period else None,
         fair=_fair(books, budget, nodes, held, now),
         lost=list(fair_history.lost_runs(budget, now=now)[:LOST]),

@@ -66,16 +66,23 @@ class Page:
     period: Period | None
     elapsed: int | None  # thousandths of a percent
     top: Line | None  # where the reader sees one budget that holds all others
-    shared: int  # of the top, among its children; thousandths of a percent
-    kept: int  # of the top, in reserve
+    kept: int  # of the top, in reserve; thousandths of a percent
     ahead: list[Line]
-    ahead_one: bool
     judged: bool
     fill: Filling
     tiles: list[Tile]
     rings: Sunburst
     changes: list[Change]
     editable: Budget | None
+
+    @property
+    def shared(self) -> int:
+        """Of the top, among its children; thousandths of a percent."""
+        return WHOLE - self.kept
+
+    @property
+    def ahead_one(self) -> bool:
+        return len(self.ahead) == 1
 
 
 def page(
@@ -93,8 +100,7 @@ def page(
     `show` is one of SHOW, `sort` a column's key with a minus for falling, `pool` a pool's slug
     whose shares and entitlement are shown in place of those of all, `fill` one of painting.FILLS.
     """
-    held = standing(user)
-    pools = list(Pool.objects.all())
+    held, pools = standing(user), list(Pool.objects.all())
     chosen = next((one for one in pools if one.slug == pool), None)
     period = periods.active(now)
     every = shares.every_budget()
@@ -103,7 +109,6 @@ def page(
     reader = _Reader(held, nodes, burns, _entitled(period, chosen), hues.of_budgets(every.values()))
     lines = list(_with_former(reader.lines(), held, words, every))
     filters = _filters(held)
-    show = show if show in filters else "all"
     elapsed = int(periods.elapsed(period, now) * WHOLE) if period else None
     budgets = [line for line in lines if not line.is_reserve]
     tops = [line for line in budgets if line.parent_row is None]
@@ -112,19 +117,17 @@ def page(
     filled = painting.filling(fill, elapsed)
     kept, ahead = _reserve_of(lines, top), [one for one in programs or tops if _is_high(one)]
     return Page(
-        lines=_sorted(_kept(lines, filters[show], words), sort),
+        lines=_sorted(_kept(lines, filters.get(show, filters["all"]), words), sort),
         counts={name: sum(map(fits, budgets)) for name, fits in filters.items()},
-        show=show,
+        show=show if show in filters else "all",
         words=words,
         pools=pools,
         pool=chosen,
         period=period,
         elapsed=elapsed,
         top=top,
-        shared=WHOLE - kept,
         kept=kept,
         ahead=ahead,
-        ahead_one=len(ahead) == 1,
         judged=any(line.burn and line.burn.judged for line in tops),
         fill=filled,
         tiles=painting.tiles(lines, filled),

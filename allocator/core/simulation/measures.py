@@ -136,9 +136,7 @@ def measure(world: World, jobs: Sequence[SimJob], policy: str, decisions: int) -
         unfunded_gpu_seconds=sum(level.unfunded_s for level in levels),
         useful_gpu_seconds=meters.held_s - sum(map(_wasted, jobs)),
         preemptions=world.preemptions,
-        starved=sum(
-            job.first_start is None and setup.seconds - job.submitted > DAY_S for job in jobs
-        ),
+        starved=_starved(jobs, setup.seconds),
         rho_p50=_quantile(rho, 50) if rho else None,
         rho_p90=_quantile(rho, 90) if rho else None,
         large_gpus=large,
@@ -149,13 +147,21 @@ def measure(world: World, jobs: Sequence[SimJob], policy: str, decisions: int) -
         shortfall_gpu_seconds=sum(one.short_s for one in services),
         down_gpu_seconds=setup.gpus * setup.seconds - healthy,
         failed_runs=sum(job.failed for job in jobs) + world.services.failures,
-        waits={
-            name: _waits([job for job in jobs if class_of(job, large) == name], setup.seconds)
-            for name in CLASSES
-        }
-        | {LIMITED: _waits([job for job in jobs if _limited(job)], setup.seconds)},
+        waits=_waits_by_class(jobs, large, setup.seconds),
         budgets=budgets,
     )
+
+
+def _starved(jobs: Sequence[SimJob], seconds: int) -> int:
+    return sum(job.first_start is None and seconds - job.submitted > DAY_S for job in jobs)
+
+
+def _waits_by_class(jobs: Sequence[SimJob], large: int, seconds: int) -> dict[str, Waits]:
+    classes = {
+        name: _waits([job for job in jobs if class_of(job, large) == name], seconds)
+        for name in CLASSES
+    }
+    return classes | {LIMITED: _waits([job for job in jobs if _limited(job)], seconds)}
 
 
 def _delivered_part(budget: BudgetOutcome) -> float:
