@@ -17,11 +17,12 @@ def main() -> None:
     try:
         execute_from_command_line(sys.argv)
     except DatabaseError:
-        from config.migrated import SENTENCE, is_behind
+        from config.migrated import what_to_run
 
-        if not is_behind():
+        sentence = what_to_run()
+        if sentence is None:
             raise
-        sys.exit(f"allotment: {SENTENCE}")
+        sys.exit(f"allotment: {sentence}")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from allocator.pages import search as pages
 from budgets import languages, signing_in
 from config.clock import now
 from config.language import ENGLISH
-from config.migrated import SENTENCE, is_behind
+from config.migrated import what_to_run
 from config.problems import CONTENT_TYPE
 from config.sign_in import ServesOnce, TryLater
 
@@ -118,10 +118,11 @@ def icon(request: HttpRequest) -> HttpResponse:
 
 def failed(request: HttpRequest) -> HttpResponse:
     """Answer where something failed: 503 and what to run where the database isn't migrated."""
-    if not (isinstance(sys.exc_info()[1], DatabaseError) and is_behind()):
+    sentence = what_to_run() if isinstance(sys.exc_info()[1], DatabaseError) else None
+    if sentence is None:
         return defaults.server_error(request)
     if request.path.startswith("/api/"):
         problem = {"type": "about:blank", "title": "Service Unavailable", "status": 503}
-        told = problem | {"detail": SENTENCE, "errors": []}
+        told = problem | {"detail": sentence, "errors": []}
         return JsonResponse(told, status=503, content_type=CONTENT_TYPE)
-    return HttpResponse(SENTENCE, status=503, content_type="text/plain; charset=utf-8")
+    return HttpResponse(sentence, status=503, content_type="text/plain; charset=utf-8")

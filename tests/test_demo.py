@@ -12,10 +12,10 @@ from django.core.management import CommandError, call_command
 
 from allocator.demo import computing, day, institute, people, telling, work
 from allocator.demo.institute import Institute
-from allocator.models import Cycle
+from allocator.models import Alarm, Cycle
 from allocator.telling import books, frame, picture
 from budgets.models import Budget, ChangeSet, Notice, Period
-from clusters.models import Window
+from clusters.models import Cluster, Window
 from forecasting import works
 from forecasting.core.kinds import KINDS
 from forecasting.models import Forecast
@@ -193,9 +193,16 @@ def test_the_command_prints_the_report_and_quiet_shows_no_progress(
     assert "Loading Orlo Institute" in err.getvalue()
     assert "1 cycle, " in err.getvalue()
     again, quiet = StringIO(), StringIO()
+    Cluster.objects.update(observed_until=NOW + timedelta(hours=1))  # as if it had been served
+    cycles = Cycle.objects.count()
     call_command("demo", "--now", NOW.isoformat(), "--quiet", stdout=again, stderr=quiet)
     assert quiet.getvalue() == ""
     assert again.getvalue().count("\n") > 80
+    for other in (NOW - timedelta(days=1), NOW + timedelta(hours=9)):
+        with pytest.raises(CommandError, match="day that ended 2026-11-26T17:00:00Z") as refusal:
+            call_command("demo", "--now", other.isoformat(), "--quiet")
+        assert refusal.value.returncode == 2
+    assert (Cycle.objects.count(), Alarm.objects.count()) == (cycles, 0)
 
 
 @pytest.mark.once

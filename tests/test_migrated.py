@@ -11,7 +11,7 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
 
-from config.migrated import SENTENCE, is_behind
+from config.migrated import EMPTY, OLDER, what_to_run
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -31,22 +31,23 @@ def test_pages_and_api_say_what_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("config.shell.periods.active", fail)
     monkeypatch.setattr("budgets.api.people.authenticate", lambda **given: fail())
     asked = {"username": "a", "password": "b"}
-    assert not is_behind()
+    assert what_to_run() is None
     assert client.get("/sign-in").status_code == 500  # another fault is no reason to migrate
     MigrationRecorder(connection).record_unapplied(*_newest())
-    assert is_behind()
+    assert what_to_run() == OLDER
     page = client.get("/sign-in")
-    assert (page.status_code, page.content.decode()) == (503, SENTENCE)
+    assert (page.status_code, page.content.decode()) == (503, OLDER)
     told = client.post("/api/v1/token/", asked, content_type="application/json")
     assert told.status_code == 503
     assert told["Content-Type"] == "application/problem+json"
-    assert told.json()["detail"] == SENTENCE
+    assert told.json()["detail"] == OLDER
 
 
 @pytest.mark.once
-def test_commands_say_it_in_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["reconcile", "demo"])
+def test_commands_say_of_an_empty_database_what_to_run(tmp_path: Path, command: str) -> None:
     done = subprocess.run(
-        [sys.executable, "manage.py", "reconcile"],
+        [sys.executable, "manage.py", command],
         cwd=ROOT,
         env={**os.environ, "DATA_DIR": str(tmp_path), "DATABASE_URL": ""},
         capture_output=True,
@@ -55,5 +56,5 @@ def test_commands_say_it_in_one_line(tmp_path: Path) -> None:
         timeout=120,
     )
     assert done.returncode == 1
-    assert done.stderr.strip().splitlines()[-1:] == [f"allotment: {SENTENCE}"]
+    assert done.stderr.strip().splitlines()[-1:] == [f"allotment: {EMPTY}"]
     assert "Traceback" not in done.stderr

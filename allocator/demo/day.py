@@ -41,6 +41,8 @@ def play(place: Institute, *, now: datetime) -> Iterator[Cycle]:
                 yield one
         retraining.retrain_all(now=place.end)  # as beat does by night
         return
+    if now <= reached:  # nothing was missed, and a cycle of the past would find the clock behind
+        return
     _start_quarters(place, now)
     made = cycle.run(at=now, trigger="catch-up")
     if made is not None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
+from allocator import timesteps
 from allocator.demo import day, institute, telling
 from allocator.demo.institute import Institute
 from allocator.models import Cycle
@@ -21,7 +22,8 @@ EXAMPLE = """example:
   python manage.py demo --now 2026-11-26T17:00:00Z --quiet
 
 The day that is played ends with the last full timestep before now. Where the institute is there
-already, only what was missed since is caught up, and the report is printed again."""
+already, only what was missed since is caught up, and the report is printed again; --now can't give
+it another day any more."""
 
 
 class Command(OneLineCommand):
@@ -32,7 +34,9 @@ class Command(OneLineCommand):
         return super().create_parser(prog_name, subcommand, **kwargs)
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--now", metavar="ISO", help="the instant to play up to (default: now)")
+        parser.add_argument(
+            "--now", metavar="ISO", help="the instant to play up to, the first time (now)"
+        )
         parser.add_argument("--quiet", action="store_true", help="show no progress, only the end")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -42,6 +46,8 @@ class Command(OneLineCommand):
             place = institute.find()
         except institute.OtherData as other:
             raise CommandError(str(other), returncode=2) from None
+        if place is not None and options["now"]:
+            refuse_another_day(place, at)
         warm_up(self)
         if place is None:
             self.say("Loading Orlo Institute: 4 programs, 11 projects, a cluster of 64 GPUs ...")
@@ -53,7 +59,7 @@ class Command(OneLineCommand):
     def watch(self, place: Institute, cycles: Iterator[Cycle]) -> datetime:
         """Let the cycles run, and show how far they are; returns the instant of the last."""
         progress = Progress(place, self.stderr._out, quiet=self.quiet)
-        reached = place.start
+        reached = place.cluster.observed_until or place.start
         for made in cycles:
             reached = made.at
             progress.show(made)
@@ -95,6 +101,17 @@ class Progress:
         if self.moves and self.made and not self.quiet:
             self.stream.write("\r" + " " * 96 + "\r")
             self.stream.flush()
+
+
+def refuse_another_day(place: Institute, at: datetime) -> None:
+    """A day that was played stays: a cycle at an instant that isn't now would upset the clock."""
+    if timesteps.floor(at) != place.end:
+        raise CommandError(
+            f"The demo is loaded already, with the day that ended {place.end:%Y-%m-%dT%H:%M:%SZ}, "
+            "and keeps it: leave --now out to catch up what was missed since, or give the demo an "
+            "empty database with DATA_DIR or DATABASE_URL.",
+            returncode=2,
+        )
 
 
 def instant(text: str) -> datetime:
