@@ -23,7 +23,7 @@ def test_the_scenario_is_planned_best(capsys: pytest.CaptureFixture[str], tmp_pa
 def test_the_tree_is_ranked(capsys: pytest.CaptureFixture[str]) -> None:
     call_command("fairshare", str(EXAMPLES / "tree.json"))
     factors = json.loads(capsys.readouterr().out)["factors"]
-    assert factors == {"ibex": 1.0, "lynx": 0.75, "wren": 0.5, "heron": 0.25}
+    assert factors == {"platform": 1.0, "science": 0.75, "vision": 0.5, "language": 0.25}
 
 
 @pytest.mark.slow
@@ -41,3 +41,11 @@ def test_the_trace_is_simulated_under_two_policies(capsys: pytest.CaptureFixture
     call_command("simulate", str(EXAMPLES / "trace.csv"), "--nodes", "4x8", *policies)
     (ended,) = (line for line in capsys.readouterr().out.splitlines() if "jobs ended" in line)
     assert ended.split()[2:] == ["54", "of", "60", "56", "of", "60"]
+
+
+def test_the_trace_is_simulated_under_the_trees_shares(capsys: pytest.CaptureFixture[str]) -> None:
+    files = [str(EXAMPLES / "trace.csv"), "--tree", str(EXAMPLES / "tree.json")]
+    call_command("simulate", *files, "--nodes", "4x8")
+    told = capsys.readouterr().out
+    assert "jobs ended" in told
+    assert {"language", "science", "vision"} <= set(told.split())

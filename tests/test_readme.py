@@ -1,4 +1,4 @@
-"""What a newcomer reads first: its links lead somewhere, its commands exist, no page is left out."""
+"""What a newcomer reads first: links lead somewhere, commands exist, no page is left out."""
 
 import re
 from pathlib import Path
