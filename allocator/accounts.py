@@ -19,6 +19,23 @@ from clusters.saying import say as _
 ACTIVE, INACTIVE = "active", "deactivated"
 
 
+def found(called: str) -> User:
+    """Return the active account that is called exactly so, or has this address. Raises Refused.
+
+    For who may give a role but doesn't see everybody: nothing is matched in part, capitals aside,
+    and an account that isn't there is answered as one that is deactivated or not the only one.
+    """
+    active, called = User.objects.filter(is_active=True), called.strip().replace("\0", "")
+    for same in ({"username": called}, {"username__iexact": called}, {"email__iexact": called}):
+        people = list(active.filter(**same)[:2]) if called else []
+        if len(people) == 1:
+            return people[0]
+    raise Refused(
+        "account",
+        _("No active account has exactly this name or address: ask the person how it is written."),
+    )
+
+
 def deactivate(*, user: User, by: User, now: datetime) -> None:
     """Keep a person out: no sign-in, no token, no session. Their jobs and roles stay."""
     if user.pk == by.pk:

@@ -336,3 +336,29 @@ class InviteForm(forms.Form):
         widget=forms.EmailInput(attrs=CONTROL | {"autocomplete": "off"}),
         help_text=gettext_lazy("Notices are copied to it."),
     )
+
+
+class GiveForm(forms.Form):
+    """A role for somebody whose account or address one knows, as `accounts.found` takes it."""
+
+    account = forms.CharField(
+        label=gettext_lazy("Account or e-mail"),
+        max_length=254,
+        widget=forms.TextInput(
+            attrs=CONTROL | {"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}
+        ),
+        help_text=gettext_lazy("Exactly as it is written: nobody is suggested."),
+    )
+    budget = forms.ChoiceField(label=gettext_lazy("Budget"), widget=forms.Select(attrs=SELECT))
+    kind = forms.ChoiceField(label=gettext_lazy("Role"), widget=forms.Select(attrs=SELECT))
+
+    def __init__(
+        self, data: QueryDict | None, *, paths: list[str], kinds: list[tuple[str, str]], at: str
+    ) -> None:
+        super().__init__(data, initial={"budget": at, "kind": "member"})
+        self.fields["budget"].choices = [(path, path) for path in paths]  # type: ignore[attr-defined]
+        self.fields["kind"].choices = kinds  # type: ignore[attr-defined]
+
+    def refuse(self, refused: Refused) -> None:
+        """Show a refusal at the field that it names."""
+        self.add_error(refused.field if refused.field in self.fields else None, refused.sentence)

@@ -65,6 +65,7 @@ PAGES = (
     *_all(PAGE, "forecasts", "forecasts?days=90", "plan", "plan?view=table"),
     *_all(PAGE, "cycles", "cycles?status=failed", "cycles/{cycle}", "nodes"),
     *_all(PAGE, "settings/people", "settings/people?q=person1", "settings/people/{person}"),
+    *_all(PAGE, "settings/people/give"),
     *_all(PAGE, "settings/pools", "audit", "audit?kind=jobs", "audit?q=sft", "audit?who=bench"),
     *_all(PAGE, "windows/new", "windows/{window}"),
     *_all(PAGE, "reviews", "reviews/{period}/{root}", "reviews/{period}/{parent}"),

@@ -76,6 +76,7 @@ def around(request: HttpRequest) -> dict[str, Any]:
         "institute": cache(shell.institute),
         "role": cache(lambda: shell.role(user)),
         "nav_counts": cache(lambda: shell.counts(user, at=now()) | waiting()),
+        "nav_hidden": cache(lambda: shell.hidden(user)),
         "unread": cache(lambda: waiting()["notices"]),
         "my_budgets": cache(lambda: _linked(shell.own_budgets(user))),
         "period": _named(period),

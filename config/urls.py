@@ -221,6 +221,7 @@ pages: list[URLPattern | URLResolver] = [
         name="cycle-file",
     ),
     path("settings/people", people_pages.people, name="people"),
+    path("settings/people/give", people_pages.give, name="give"),
     path("settings/people/<int:pk>", people_pages.person, name="person"),
     path("settings/pools", settings_pages.pools, name="pools"),
     path("audit", audit_pages.audit, name="audit"),

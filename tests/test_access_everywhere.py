@@ -311,6 +311,8 @@ PAGES = [
     ("get", "plan.json", EVERYONE),
     ("get", "settings/people", ABOVE_ALL | {"manager": 200}),
     ("post", "settings/people", ABOVE_ALL),
+    ("get", "settings/people/give", ABOVE_ALL | {"manager": 200}),
+    ("post", "settings/people/give", ABOVE_ALL | {"manager": 200}),
     ("get", "settings/people/{person}", ABOVE_ALL | {"manager": 200}),
     ("get", "settings/pools", EVERYONE),
     ("post", "settings/pools", ADMINISTRATORS),

@@ -86,6 +86,87 @@ def test_a_manager_gives_roles_below_what_they_manage_only(
     assert bea.is_active
 
 
+def give(by: User, do: str = "find", **given: str) -> Any:
+    form = {"budget": PETREL, "kind": "member", "do": do}
+    return client_of(by).post("/settings/people/give", form | given)
+
+
+@pytest.fixture
+def boss(tree: dict[str, Budget]) -> User:
+    user = make.make_user("boss")
+    make.make_role(user, tree["orlo/science"], "manager")
+    return user
+
+
+@pytest.fixture
+def zoe(tree: dict[str, Budget]) -> User:
+    return make.make_user("zoe", first_name="Zoe", last_name="Lima")
+
+
+@pytest.mark.parametrize("called", ["zoe", "Zoe", " zoe ", "zoe@example.org", "ZOE@example.org"])
+def test_a_manager_finds_who_has_no_role_by_what_they_are_called_exactly(
+    boss: User, zoe: User, called: str
+) -> None:
+    said = give(boss, account=called)
+    assert "Zoe Lima" in text_of(said)
+    assert not zoe.roles.exists()  # it was only looked at
+    assert client_of(boss).get(f"/settings/people/{zoe.pk}").status_code == 404
+    done = give(boss, "give", account=called)
+    assert done["Location"] == f"/settings/people/{zoe.pk}"
+    assert [(one.budget.path, one.kind) for one in zoe.roles.all()] == [(PETREL, "member")]
+    assert client_of(boss).get(f"/settings/people/{zoe.pk}").status_code == 200
+    (row, *_) = listing.part(boss, filters=Filters(kind="roles"), key="", size=9).rows
+    assert (row.by, row.changes) == (boss, "– → member")
+
+
+@pytest.mark.parametrize("called", ["zo", "Zoe Lima", "zoe@", "", "gone", "twin@example.org", "\0"])
+def test_nobody_is_suggested(boss: User, zoe: User, called: str) -> None:
+    make.make_user("gone", is_active=False)
+    for name in ("ann", "amy"):
+        make.make_user(name)
+    User.objects.filter(username__in=("ann", "amy")).update(email="twin@example.org")
+    for do in ("find", "give"):
+        said = give(boss, do, account=called)
+        assert said.status_code == 422
+        assert not any(word in text_of(said) for word in ("Lima", "ann", "amy"))
+    sentence = "No active account has exactly this name or address"
+    assert (sentence in text_of(said)) is bool(called.strip("\0"))
+    assert not zoe.roles.exists()
+
+
+def test_a_role_is_found_only_where_the_reader_gives_it(
+    tree: dict[str, Budget], boss: User, zoe: User, ada: User
+) -> None:
+    for budget in ("orlo", "orlo/science", "orlo/vision/tern", "nothing"):
+        said = give(boss, "give", account="zoe", budget=budget)
+        assert said.status_code == 422
+        assert "Zoe" not in text_of(said)
+    assert give(boss, "give", account="zoe", kind="administrator").status_code == 422
+    make.make_role(zoe, tree[PETREL], "administrator")
+    for do in ("find", "give"):  # not theirs to replace
+        assert give(boss, do, account="zoe").status_code == 404
+    assert [one.kind for one in zoe.roles.all()] == ["administrator"]
+    assert "administrator" in text_of(give(ada, account="zoe", kind="viewer"))
+
+
+def test_a_path_that_is_no_business_of_theirs_is_answered_as_none(boss: User, bea: User) -> None:
+    for path in ("orlo/vision", "orlo/vision/nothing"):
+        for what in ("give", "take"):
+            assert do(boss, bea, what, budget=path, kind="").status_code == 404
+
+
+def test_people_stand_in_the_side_bar_of_who_may_see_them(
+    tree: dict[str, Budget], ada: User, bea: User, boss: User
+) -> None:
+    for user, sees in ((ada, True), (boss, True), (bea, False), (make.make_user(), False)):
+        page = client_of(user).get("/audit").content.decode()
+        assert ('href="/settings/people"' in page) is sees
+        assert 'href="/settings/pools"' in page
+    budget = client_of(boss).get(f"/budgets/{PETREL}").content.decode()
+    assert f"/settings/people/give?budget={PETREL}" in budget.replace("%2F", "/")
+    assert "/settings/people/give" not in client_of(bea).get(f"/budgets/{PETREL}").content.decode()
+
+
 def test_who_is_deactivated_is_out_and_their_jobs_go_on(
     tree: dict[str, Budget], ada: User, bea: User
 ) -> None:

@@ -128,6 +128,7 @@ class Page:
     can_transfer: bool
     can_rename: bool
     can_place: bool
+    can_give_roles: bool
     can_write_by_hand: bool
     by_hand: list[Entry]
     asked: list[requests.Row]
@@ -204,6 +205,7 @@ def page(user: Person, *, path: str, now: datetime, sort: str = "") -> Page:
         can_propose=bool(node and node.children) and held.can(Action.PROPOSE_SHARES, path),
         can_submit=bool(node and node.is_leaf) and held.can(Action.SUBMIT, path),
         can_ask=bool(node) and _asks(held, budget, every),
+        can_give_roles=bool(node) and held.can(Action.MANAGE_ROLES, path),
         can_write_by_hand=period is not None and held.can(Action.ADMINISTER, path),
         can_transfer=period is not None and transfers.may_transfer(held, node, nodes),
         can_rename=held.can(Action.RENAME, path),

@@ -72,11 +72,16 @@ class PersonPage:
     may_change: bool
 
 
+def is_for(held: Standing) -> bool:
+    """Say whether these pages are there for somebody: who gives a role somewhere."""
+    return held.everything or bool(gives_roles(held))
+
+
 def reader(user: Any) -> Reader:
     """Return what somebody may do here; Http404 where it is nothing. Two queries."""
     held = standing(user)
     found = Reader(user, held, may_administer(user), gives_roles(held))
-    if not (found.administers or found.tops):
+    if not is_for(held):
         raise Http404(_("There is no such page, or none that you may see."))
     return found
 
@@ -104,18 +109,38 @@ def person(user: Person, pk: int) -> PersonPage:
     roles = [
         RoleLine(role, who.held.may_give(role.kind, role.budget.path)) for role in found.roles.all()
     ]
-    paths = Budget.objects.filter(archived_at=None).order_by("path")
-    kinds = Role.Kind.choices if who.administers else Role.Kind.choices[1:]
     return PersonPage(
         who,
         found,
         roles,
-        [one for one in paths if who.held.can(Action.MANAGE_ROLES, one.path)],
-        list(kinds),
+        budgets(who),
+        kinds(who),
         hasattr(found, "auth_token"),
         OneTimePassword.objects.filter(user=found).exists(),
         who.administers and (who.user.is_superuser or not found.is_superuser),
     )
+
+
+def budgets(who: Reader) -> list[Budget]:
+    """Return where the reader may give some role, by path. One query."""
+    paths = Budget.objects.filter(archived_at=None).order_by("path")
+    return [one for one in paths if who.held.can(Action.MANAGE_ROLES, one.path)]
+
+
+def kinds(who: Reader) -> list[tuple[str, str]]:
+    """Return the roles that the reader may give somewhere."""
+    return list(Role.Kind.choices if who.administers else Role.Kind.choices[1:])
+
+
+def check_may_replace(who: Reader, *, person: User, budget: Budget, kind: str) -> None:
+    """Http404 where the reader may not give this role, or not take the one that it replaces.
+
+    `kind` is empty where one is only taken.
+    """
+    had = Role.objects.filter(user=person, budget=budget).values_list("kind", flat=True)
+    may = who.held.can(Action.MANAGE_ROLES, budget.path)
+    if not may or not all(who.held.may_give(one, budget.path) for one in (*had, kind)):
+        raise Http404(_("There is no such budget, or none in which you give this role."))
 
 
 def _seen(who: Reader) -> QuerySet[User]:

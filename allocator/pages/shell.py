@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 from django.contrib.auth.models import User
 from django.utils.translation import gettext as _
 
-from allocator.pages import requests
+from allocator.pages import people, requests
 from budgets import hues
 from budgets.access import RANK, Kind, Person, standing, visible, visible_q
 from budgets.hues import Hue
@@ -41,6 +41,11 @@ def counts(user: Person, *, at: datetime) -> dict[str, int]:
     waiting = Job.objects.filter(visible_q(user, "budget__"), state=Job.State.QUEUED)
     nodes = len(clusters.active_nodes(at=at))
     return {"jobs": waiting.count(), "nodes": nodes}
+
+
+def hidden(user: Person) -> frozenset[str]:
+    """Return the side bar's entries that lead nowhere for the reader. One query."""
+    return frozenset() if people.is_for(standing(user)) else frozenset(("people",))
 
 
 def waiting(user: Person) -> dict[str, int]:

@@ -12,7 +12,8 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from allocator import accounts, steering
-from allocator.forms import InviteForm
+from allocator.forms import GiveForm, InviteForm
+from allocator.pages import giving
 from allocator.pages import people as pages
 from budgets.models import Budget
 from budgets.refusals import Refused
@@ -38,7 +39,7 @@ def people(request: HttpRequest) -> HttpResponse:
             form.add_error(refused.field, refused.sentence)
         else:
             page, form = pages.page(request.user, query=request.GET), InviteForm()
-    context = {"page": page, "form": form, "made": made, "nav_current": "audit"}
+    context = {"page": page, "form": form, "made": made, "nav_current": "people"}
     return render(request, "allocator/people.html", context, status=422 if form.errors else 200)
 
 
@@ -60,8 +61,32 @@ def person(request: HttpRequest, pk: int) -> HttpResponse:
                 return redirect("people") if do == "take" else redirect("person", pk=pk)
             page = pages.person(request.user, pk)
     context = {"page": page, "secret": secret, "do": do, "refused": refused}
-    context["nav_current"] = "audit"
+    context["nav_current"] = "people"
     return render(request, "allocator/person.html", context, status=422 if refused else 200)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@login_required
+@never_cache
+def give(request: HttpRequest) -> HttpResponse:
+    """Give a role to somebody who is named exactly: looked at first, done when it is confirmed."""
+    page, found = giving.page(request.user), None
+    data = request.POST if request.method == "POST" else None
+    paths = [one.path for one in page.budgets]
+    form = GiveForm(data, paths=paths, kinds=page.kinds, at=request.GET.get("budget", ""))
+    if form.is_valid():
+        try:
+            found = giving.find(page, **form.cleaned_data)
+            if request.POST.get("do") == "give":
+                place: dict[str, Any] = {"budget": found.budget, "kind": found.kind}
+                by = cast(User, request.user)
+                steering.give_role(user=found.person, by=by, now=now(), **place)
+                messages.success(request, _("It is done, and stands in the audit log."))
+                return redirect("person", pk=found.person.pk)
+        except Refused as refused:
+            form.refuse(refused)
+    context = {"page": page, "form": form, "found": found, "nav_current": "people"}
+    return render(request, "allocator/give.html", context, status=422 if form.errors else 200)
 
 
 def _done(request: HttpRequest, page: pages.PersonPage, do: str) -> str:
@@ -81,12 +106,9 @@ def _done(request: HttpRequest, page: pages.PersonPage, do: str) -> str:
 def _role(request: HttpRequest, page: pages.PersonPage, do: str, done: dict[str, Any]) -> None:
     path, kind = request.POST.get("budget", ""), request.POST.get("kind", "")
     budget = get_object_or_404(Budget, path=path.replace("\0", ""))
-    line = next((one for one in page.roles if one.role.budget_id == budget.pk), None)
-    kinds = [kind] if do == "give" else []
-    for given in [*kinds, *([line.role.kind] if line else [])]:
-        if not page.reader.held.may_give(given, budget.path):
-            raise Http404
+    given = kind if do == "give" else ""
+    pages.check_may_replace(page.reader, person=page.person, budget=budget, kind=given)
     if do == "give":
         steering.give_role(budget=budget, kind=kind, **done)
-    elif line is not None:
+    else:
         steering.take_role(budget=budget, **done)

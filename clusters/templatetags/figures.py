@@ -4,7 +4,7 @@ The widths are computed here, so that the templates hold no arithmetic; they are
 inline SVG, so that pages need no inline style and print as they look.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from django import template
@@ -61,6 +61,13 @@ NAVIGATION = (
             ("cycles", "refresh", gettext_lazy("Cycles")),
             ("nodes", "server", gettext_lazy("Nodes")),
             ("audit", "history", gettext_lazy("Audit log")),
+        ),
+    ),
+    (
+        gettext_lazy("Settings"),
+        (
+            ("people", "user", gettext_lazy("People")),
+            ("pools", "coin", gettext_lazy("Pools and rates")),
         ),
     ),
 )
@@ -133,10 +140,13 @@ def question_mark(formula: str, guide: str) -> SafeString:
 
 @register.inclusion_tag("_nav.html", takes_context=True)
 def navigation(
-    context: template.Context, counts: Mapping[str, int] | None = None
+    context: template.Context,
+    counts: Mapping[str, int] | None = None,
+    hidden: Collection[str] = (),
 ) -> dict[str, Any]:
     """The side bar's entries that have routes. A page names its own by ``nav_current``, else the
-    route decides. ``counts``: route → number at the entry's end."""
+    route decides. ``counts``: route → number at the entry's end; ``hidden``: routes that aren't
+    there for the reader."""
     match = getattr(context.get("request"), "resolver_match", None)
     here = context.get("nav_current") or (match.url_name if match else "")
     groups = []
@@ -150,7 +160,7 @@ def navigation(
                 "count": (counts or {}).get(name),
             }
             for name, symbol, words in entries
-            if (url := route(name))
+            if name not in hidden and (url := route(name))
         ]
         if items:
             groups.append({"label": label, "entries": items})
