@@ -7,6 +7,8 @@ from contextvars import ContextVar
 from datetime import datetime
 
 from allocator.models import Alarm
+from clusters.saying import Said, in_english, joined, kept
+from clusters.saying import say as _
 
 logger = logging.getLogger(__name__)
 
@@ -31,37 +33,48 @@ def read_once() -> Iterator[None]:
 
 
 def raise_alarm(*, kind: str, text: str, at: datetime, **data: object) -> Alarm:
-    """Open an alarm, or keep the open one of its kind with the newest text."""
+    """Open an alarm, or keep the open one of its kind with the newest text.
+
+    What is kept of a sentence that was said can be said to readers of any language.
+    """
     known = _known.get()
     if known is not None:
         known.add(kind)
     alarm = Alarm.objects.filter(kind=kind, cleared_at=None).first()
+    english = in_english(text)[:TEXT_MAX]
+    sentence = kept(text) if isinstance(text, Said) else {}
     if alarm is None:
-        return Alarm.objects.create(kind=kind, text=text[:TEXT_MAX], raised_at=at, data=data)
-    alarm.text, alarm.data = text[:TEXT_MAX], data
-    alarm.save(update_fields=["text", "data"])
+        return Alarm.objects.create(
+            kind=kind, text=english, sentence=sentence, raised_at=at, data=data
+        )
+    alarm.text, alarm.sentence, alarm.data = english, sentence, data
+    alarm.save(update_fields=["text", "sentence", "data"])
     return alarm
 
 
 def raise_for_each(*, kind: str, problems: Sequence[str], at: datetime) -> Alarm:
     """Open one alarm for several sentences; the log has each, also those it has no room for."""
     for problem in problems:
-        logger.warning("%s: %s", kind, problem)
+        logger.warning("%s: %s", kind, in_english(problem))
     return raise_alarm(kind=kind, text=summary(problems), at=at)
 
 
 def summary(problems: Sequence[str]) -> str:
     """Return as many sentences as there is room for, and how many more there are."""
-    text = " ".join(problems)
+    text = joined(problems, " ")
     shown = len(problems)
-    while len(text) > TEXT_MAX and shown:
+    while len(in_english(text)) > TEXT_MAX and shown:
         shown -= 1
-        tail = f"And {len(problems) - shown} more: the log names each."
-        text = " ".join([*problems[:shown], tail])
+        text = joined([*problems[:shown], _more(len(problems) - shown)], " ")
     if shown or not problems:
         return text
-    more = f" And {len(problems) - 1} more: the log names each." if problems[1:] else ""
-    return f"{problems[0][: TEXT_MAX - len(more) - 1]}…{more}"
+    more = in_english(_more(len(problems) - 1))
+    more = f" {more}" if problems[1:] else ""
+    return f"{in_english(problems[0])[: TEXT_MAX - len(more) - 1]}…{more}"
+
+
+def _more(number: int) -> Said:
+    return _("And %(number)s more: the log names each.", number=number)
 
 
 def clear(*, kind: str, at: datetime) -> None:

@@ -14,6 +14,7 @@ from allocator import alarms
 from allocator.models import Alarm
 from clusters.connectors.base import RunReport
 from clusters.models import Cluster
+from clusters.saying import say
 from workloads.models import Run
 
 APART = timedelta(minutes=5)  # ours and a cluster's, at most
@@ -52,10 +53,14 @@ def tell(run: Run, report: RunReport, *, cluster: Cluster, at: datetime) -> None
     known = Alarm.objects.filter(kind=kind, cleared_at=None).first()
     runs = [*(known.data.get("runs", []) if known else []), run.pk]
     minutes = (run.decided_at - report.started_at) // timedelta(minutes=1)
-    text = (
-        f"{cluster.name} says that {run.external_id} began {minutes} minutes before it was "
-        "decided: it is charged by our clock. Set the cluster's clock right. Where that is right, "
-        f"the run is of before a restore: cancel job {run.job_id}, which stops it."
+    text = say(
+        "%(cluster)s says that %(run)s began %(minutes)s minutes before it was decided: it is "
+        "charged by our clock. Set the cluster's clock right. Where that is right, the run is of "
+        "before a restore: cancel job %(job)s, which stops it.",
+        cluster=cluster.name,
+        run=run.external_id,
+        minutes=minutes,
+        job=run.job_id,
     )
     alarms.raise_alarm(kind=kind, text=text, at=at, runs=runs)
 

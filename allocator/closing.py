@@ -14,6 +14,7 @@ from allocator import admission, alarms, delivery, observed, timesteps, turning
 from allocator.calls import Calls, NoAnswer
 from clusters.connectors.base import IdleWindow
 from clusters.models import Cluster, Pool
+from clusters.saying import say
 from ledger import figures
 from ledger import services as ledger
 from ledger.entries import Attempt
@@ -84,7 +85,8 @@ def settle_late_end(*, run: Run, now: datetime) -> bool:
     try:
         ledger.settle_late_end(run=run, now=now, policy=settings.NODE_FAILURE_REFUND)
     except ledger.LedgerError as error:
-        alarms.raise_alarm(kind=LATE_END, text=f"{run} ended earlier than charged. {error}", at=now)
+        text = say("%(run)s ended earlier than charged. %(error)s", run=run, error=error)
+        alarms.raise_alarm(kind=LATE_END, text=text, at=now)
         return False
     return True
 

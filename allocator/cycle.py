@@ -35,6 +35,7 @@ from allocator.packing import unpack as unpack
 from budgets.one_by_one import Stuck
 from clusters import services as clusters
 from clusters.models import Cluster
+from clusters.saying import instant, say
 from ledger import services as ledger
 from workloads import services as workloads
 from workloads.models import Holding, Run
@@ -121,9 +122,11 @@ def _compare_clocks(at: datetime, held: datetime) -> None:
     if held - at < CLOCKS_APART:
         alarms.clear(kind="clock", at=held)
         return
-    text = (
-        f"The clock says {at:%Y-%m-%d %H:%M} UTC, but clusters were observed at "
-        f"{held:%Y-%m-%d %H:%M}: until then no timestep ends. Set the clock right."
+    text = say(
+        "The clock says %(at)s, but clusters were observed at %(held)s: until then no timestep "
+        "ends. Set the clock right.",
+        at=instant(at),
+        held=instant(held),
     )
     alarms.raise_alarm(kind="clock", text=text, at=held)
 
@@ -220,9 +223,8 @@ def _give_up(course: _Course, error: Exception) -> Cycle:
         snapshot=pack({}),
         plan=pack({}),
     )
-    alarms.raise_alarm(
-        kind="no_plan", text=f"Cycle {cycle.pk} has no plan: {error}", at=course.at, cycle=cycle.pk
-    )
+    text = say("Cycle %(cycle)s has no plan: %(error)s", cycle=cycle.pk, error=error)
+    alarms.raise_alarm(kind="no_plan", text=text, at=course.at, cycle=cycle.pk)
     return cycle
 
 
@@ -252,10 +254,10 @@ def _refuse(cycle: Cycle, violations: tuple[Violation, ...]) -> Cycle:
     """An illegal plan is never committed: what runs goes on, and somebody is told."""
     cycle.status = Cycle.Status.ILLEGAL
     cycle.save()
-    alarms.raise_alarm(
-        kind="illegal_plan",
-        text=f"Cycle {cycle.pk} made an illegal plan: {violations[0].text}",
-        at=cycle.at,
+    text = say(
+        "Cycle %(cycle)s made an illegal plan: %(error)s",
         cycle=cycle.pk,
+        error=violations[0].text,
     )
+    alarms.raise_alarm(kind="illegal_plan", text=text, at=cycle.at, cycle=cycle.pk)
     return cycle

@@ -1,5 +1,6 @@
 """The alarm of forecasts that lost their way: raised, told, and ended by itself."""
 
+from collections.abc import Iterator
 from datetime import datetime
 
 from django.conf import settings
@@ -9,6 +10,8 @@ from allocator import alarms
 from budgets import notices
 from budgets.access import Action, holders
 from budgets.models import Budget, Notice
+from clusters.saying import Said, joined, per_mille, state
+from clusters.saying import say as _
 from forecasting.core.drifting import Drift
 from forecasting.track_record import drift_of
 from workloads.models import Job
@@ -30,14 +33,14 @@ def _look(kind: Job.Kind, now: datetime) -> bool:
     if found.is_calm:
         alarms.clear(kind=name, at=now)
         return False
-    if found.problems:
+    if found.begins:
         _raise(name, kind, found, now)
     return alarms.is_open(kind=name)
 
 
 @transaction.atomic
 def _raise(name: str, kind: Job.Kind, found: Drift, now: datetime) -> None:
-    text = f"Forecasts of {kind.label.lower()} jobs: {' '.join(found.problems)}"
+    text = _text(kind, found)
     alarm = alarms.raise_alarm(
         kind=name, text=text, at=now, covered=found.covered, error=found.error
     )
@@ -51,4 +54,35 @@ def _raise(name: str, kind: Job.Kind, found: Drift, now: datetime) -> None:
             link="/forecasts",
             key=f"drift:{alarm.pk}",
             now=now,
+        )
+
+
+def _text(kind: Job.Kind, found: Drift) -> Said:
+    problems = [*_coverage(found), *_errors(found)]
+    return _(
+        "Forecasts of %(kind)s jobs: %(problems)s",
+        kind=state(kind.label),
+        problems=joined(problems, " "),
+    )
+
+
+def _coverage(found: Drift) -> Iterator[Said]:
+    if found.covers_wrongly:
+        yield _(
+            "%(covered)s of the last %(number)s jobs ended by their 90th percentile; it should "
+            "be 90 %%.",
+            covered=per_mille(found.covered),
+            number=found.number,
+        )
+
+
+def _errors(found: Drift) -> Iterator[Said]:
+    if found.errs_more:
+        yield _(
+            "Half of the last %(number)s forecasts were more than %(error)s off; of the "
+            "%(compared)s before %(before)s.",
+            number=found.number,
+            error=per_mille(found.error),
+            compared=found.compared,
+            before=per_mille(found.before or 0),
         )

@@ -8,6 +8,7 @@ from allocator.review_models import ReviewComment as ReviewComment
 from allocator.review_models import ReviewRecord as ReviewRecord
 from budgets.models import Budget, ChangeSet, Period
 from clusters.models import Pool
+from clusters.saying import told
 from workloads.models import Job
 
 
@@ -138,7 +139,8 @@ class Alarm(models.Model):
     kind = models.CharField(max_length=32)
     raised_at = models.DateTimeField()
     cleared_at = models.DateTimeField(null=True, blank=True)
-    text = models.CharField(max_length=300)
+    text = models.CharField(max_length=300)  # in English
+    sentence = models.JSONField(default=dict)  # the same in no language; {} where it has no other
     data = models.JSONField(default=dict)
 
     class Meta:
@@ -146,6 +148,11 @@ class Alarm(models.Model):
 
     def __str__(self) -> str:
         return self.text
+
+    @property
+    def said(self) -> str:
+        """The text in the language that is active."""
+        return told(self.sentence) if self.sentence else self.text
 
 
 class Delivery(models.Model):

@@ -9,6 +9,8 @@ from allocator.models import Alarm
 from budgets import notices
 from budgets.access import leads
 from budgets.models import Notice
+from clusters.saying import Said, instant
+from clusters.saying import say as _
 from forecasting import traffic
 from ledger.instants import iso
 from workloads import durations
@@ -54,11 +56,14 @@ def _raise(kind: str, service: Service, since: datetime, now: datetime) -> None:
     )
 
 
-def _text(service: Service, since: datetime) -> str:
+def _text(service: Service, since: datetime) -> Said:
     every = service.traffic_every_s
-    usual = f", though it came every {durations.words(every)}" if every else ""
-    return (
-        f"Service {service.job_id}: no traffic has come since {iso(since)}{usual}. See whether "
-        "what sends it still runs, or let the service follow its declared profile: a day after "
-        "its last step the week that it learned is followed."
+    usual = _(", though it came every %(time)s", time=durations.words(every)) if every else ""
+    return _(
+        "Service %(job)s: no traffic has come since %(since)s%(usual)s. See whether what sends it "
+        "still runs, or let the service follow its declared profile: a day after its last step the "
+        "week that it learned is followed.",
+        job=service.job_id,
+        since=instant(since),
+        usual=usual,
     )

@@ -114,6 +114,11 @@ def percent(thousandths: int) -> Figure:
     return _figure("percent", thousandths)
 
 
+def per_mille(value: int) -> Figure:
+    """Return a part of a thousand as people read it: 835 → '83.5 %'."""
+    return _figure("per_mille", value)
+
+
 def hundredths(value: int) -> Figure:
     """Return a whole number of hundredths: 123450 → '1,234.50'."""
     return _figure("hundredths", value)
@@ -142,6 +147,7 @@ KINDS: dict[str, Callable[[Any], str]] = {
     "hundredths": _decimal(2),
     "state": lambda label: worded(label).lower(),
     "percent": _decimal(3, " %"),
+    "per_mille": _decimal(1, " %"),
     "instant": lambda raw: f"{_dated(raw, 'd M Y H:i')} UTC",
     "day": lambda raw: _dated(raw, "d M Y"),
     "clock": lambda raw: _dated(raw, "j F Y H:i"),

@@ -247,6 +247,21 @@ def test_overview_and_page_show_it_to_who_sees_everything(cast, tree):
     assert "Forecasts have lost their way" in render_to_string(ALARMS, context)
 
 
+def test_it_is_read_in_the_readers_language(cast, tree):
+    scored(tree[PETREL], 60, took=3600, at=T0 + HOUR)
+    scored(tree[PETREL], 50, took=9000, at=T0 + 3 * HOUR)
+    look()
+    assert Alarm.objects.get().text == (
+        "Forecasts of training jobs: 0.0 % of the last 50 jobs ended by their 90th percentile; it "
+        "should be 90 %. Half of the last 50 forecasts were more than 60.0 % off; of the 60 before "
+        "0.0 %."
+    )
+    client = client_of(cast["admin"])
+    page = text_of(client.get("/forecasts", headers={"accept-language": "pt-BR"}))
+    assert "Previsões de jobs de treinamento: 0,0 % dos últimos 50 jobs terminaram até" in page
+    assert "errou por mais de 60,0 %; das 60 anteriores, por mais de 0,0 %." in page
+
+
 def test_beat_looks_for_it(tree, monkeypatch):
     scheduled = settings.CELERY_BEAT_SCHEDULE["keep_forecasts"]
     assert scheduled["task"] == tasks.keep_forecasts.name

@@ -5,6 +5,7 @@ from decimal import Decimal
 
 import pytest
 from django.template.loader import render_to_string
+from django.utils import translation
 
 from allocator import tasks, traffic_stops
 from allocator.models import Alarm
@@ -51,7 +52,7 @@ def test_it_begins_when_traffic_is_overdue_is_told_once_and_ends_with_the_next(j
     assert look(LAST + 3 * HOUR + MINUTE) == 1
     alarm = Alarm.objects.get()
     assert (alarm.kind, alarm.raised_at) == (f"no-traffic:{job.pk}", LAST + 3 * HOUR + MINUTE)
-    assert "no traffic has come since 2026-10-01T04:00:00Z, though it came every 1 h 00" in (
+    assert "no traffic has come since 01 Oct 2026 04:00 UTC, though it came every 1 h 00" in (
         alarm.text
     )
     assert "See whether what sends it still runs" in alarm.text
@@ -112,6 +113,18 @@ def test_the_overview_shows_it_and_its_sentence_to_who_sees_everything(job, cast
         shown = render_to_string(ALARMS, context)
         assert (f"Service {job.pk} gets no traffic" if sees else "A service gets") in shown
         assert ("See whether" in shown) == (f'href="/jobs/{job.pk}"' in shown) == sees
+
+
+def test_it_is_read_in_the_readers_language_whoever_raised_it(job, cast):
+    with translation.override("pt-br"):
+        look(LAST + 9 * HOUR)
+    assert "no traffic has come since" in Alarm.objects.get().text
+    for language, said in (("en", "no traffic has come"), ("pt-br", "nenhum tráfego chegou desde")):
+        with translation.override(language):
+            names = Names.load(cast["admin"])
+            (line,) = overview_alarms.notices(names, [], now=LAST + 9 * HOUR)
+            assert said in line.text
+            assert {said in notice.said for notice in Notice.objects.all()} == {True}
 
 
 def test_beat_looks_for_it(job, monkeypatch):

@@ -202,4 +202,4 @@ def _alarms(names: Names) -> list[str]:
     if not names.whole():
         return []
     rows = Alarm.objects.filter(kind__startswith=KIND, cleared_at=None)
-    return list(rows.values_list("text", flat=True))
+    return [alarm.said for alarm in rows]

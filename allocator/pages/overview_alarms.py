@@ -45,7 +45,7 @@ def _alarms(names: Names) -> Iterator[Notice]:
     """Alarms concern the cluster; what they say may name budgets, so only some see the text."""
     for alarm in Alarm.objects.filter(cleared_at=None):
         kind, _, about = alarm.kind.partition(":")
-        text = alarm.text if names.whole() else ""
+        text = alarm.said if names.whole() else ""
         if alarm.data.get("answers"):
             kind = "failing"  # not unreachable: it answers but for some calls
         if kind == "no-traffic" and not text:

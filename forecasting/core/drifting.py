@@ -20,14 +20,24 @@ LEAST_ERROR = 20  # per mille: errors below 2 % are no worse for being 1.5 times
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """`problems` are sentences; `is_calm` says that nothing is even near a limit."""
+    """Of `number` forecasts what p90 covered and the median error, per mille; what is wrong.
+
+    `before` is the median error of the `compared` forecasts before, None where there are too few.
+    `is_calm` says that nothing is even near a limit.
+    """
 
     number: int
     covered: int
     error: int
     before: int | None
-    problems: tuple[str, ...]
+    compared: int
+    covers_wrongly: bool
+    errs_more: bool
     is_calm: bool
+
+    @property
+    def begins(self) -> bool:
+        return self.covers_wrongly or self.errs_more
 
 
 def look(newest: Sequence[Scored], before: Sequence[Scored], *, window: int) -> Drift | None:
@@ -37,22 +47,14 @@ def look(newest: Sequence[Scored], before: Sequence[Scored], *, window: int) -> 
         return None
     then = tally(before) if len(before) >= LEAST_BEFORE else None
     covered, error = now.below_p90, now.median_error
-    problems = []
-    if not OUTER[0] <= covered <= OUTER[1]:
-        problems.append(
-            f"{_percent(covered)} of the last {now.number} jobs ended by their 90th percentile; "
-            "it should be 90 %."
-        )
     usual = None if then is None else max(then.median_error, LEAST_ERROR)
-    if usual is not None and then is not None and 1000 * error >= WORSE * usual:
-        problems.append(
-            f"Half of the last {now.number} forecasts were more than {_percent(error)} off; "
-            f"of the {then.number} before {_percent(then.median_error)}."
-        )
-    calm = INNER[0] <= covered <= INNER[1] and (usual is None or 1000 * error <= CALM * usual)
-    said = None if then is None else then.median_error
-    return Drift(now.number, covered, error, said, tuple(problems), calm)
-
-
-def _percent(per_mille: int) -> str:
-    return f"{per_mille // 10}.{per_mille % 10} %"
+    return Drift(
+        number=now.number,
+        covered=covered,
+        error=error,
+        before=None if then is None else then.median_error,
+        compared=0 if then is None else then.number,
+        covers_wrongly=not OUTER[0] <= covered <= OUTER[1],
+        errs_more=usual is not None and 1000 * error >= WORSE * usual,
+        is_calm=INNER[0] <= covered <= INNER[1] and (usual is None or 1000 * error <= CALM * usual),
+    )

@@ -75,9 +75,8 @@ def test_fewer_than_the_window_say_nothing():
 )
 def test_coverage_is_wrong_outside_the_outer_limits_and_calm_inside_the_inner(beyond, wrong, calm):
     found = look(rows(50, beyond=beyond), rows(200, beyond=20), window=50)
-    assert (bool(found.problems), found.is_calm) == (wrong, calm)
-    if wrong:
-        assert "of the last 50 jobs ended by their 90th percentile" in found.problems[0]
+    assert (found.covers_wrongly, found.is_calm) == (wrong, calm)
+    assert (found.begins, found.errs_more) == (wrong, False)
 
 
 @pytest.mark.parametrize(
@@ -93,9 +92,10 @@ def test_coverage_is_wrong_outside_the_outer_limits_and_calm_inside_the_inner(be
 )
 def test_the_median_error_is_held_against_that_before(off, before, wrong, calm):
     found = look(rows(50, beyond=5, off=off), rows(200, off=before), window=50)
-    assert (bool(found.problems), found.is_calm) == (wrong, calm)
+    assert (found.errs_more, found.is_calm) == (wrong, calm)
+    assert (found.begins, found.covers_wrongly, found.compared) == (wrong, False, 200)
 
 
 def test_too_few_before_compare_nothing():
     found = look(rows(50, beyond=5, off=0.4), rows(49, off=0.01), window=50)
-    assert (found.before, found.problems, found.is_calm) == (None, (), True)
+    assert (found.before, found.begins, found.is_calm) == (None, False, True)
