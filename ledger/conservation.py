@@ -39,24 +39,35 @@ class ConservationRow:
         """Inventory less all that is known of it; 0 where the books are right."""
         return self.inventory - self.charged - self.unfunded - self.free - self.down
 
+    @property
+    def is_proven(self) -> bool:
+        """Whether both sides agree, and the logs tell of every GPU-second."""
+        return self.difference == 0 and self.unaccounted == 0
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A timestep of a pool whose books aren't right, in GPU-seconds, and where to look."""
+    """A timestep of a pool whose books aren't right, in GPU-seconds, and where to look.
+
+    ``gpu_seconds`` is 0 where all that is missing is a log: the charges alone make up the sum.
+    """
 
     pool: str
     timestep: datetime
     gpu_seconds: int
+    unaccounted: int
     nodes: tuple[str, ...]
     runs: tuple[str, ...]
 
     def __str__(self) -> str:
-        much = "more than is known" if self.gpu_seconds > 0 else "less than was counted"
         where = ", ".join((*self.nodes, *self.runs)) or "no node or run that differs"
-        return (
-            f"{self.pool} {iso(self.timestep)}: inventory is {abs(self.gpu_seconds)} GPU-seconds "
-            f"{much}: {where}"
-        )
+        return f"{self.pool} {iso(self.timestep)}: {self._what()}: {where}"
+
+    def _what(self) -> str:
+        if self.gpu_seconds == 0:
+            return f"no log tells the state of {self.unaccounted} GPU-seconds"
+        much = "more than is known" if self.gpu_seconds > 0 else "less than was counted"
+        return f"inventory is {abs(self.gpu_seconds)} GPU-seconds {much}"
 
 
 @dataclass(slots=True)
@@ -119,7 +130,7 @@ def _windows(start: datetime, end: datetime) -> list[tuple[datetime, datetime]]:
 
 
 def _differences(books: _Books) -> list[Difference]:
-    wrong = [row for row in _rows(books) if row.difference or row.unaccounted]
+    wrong = [row for row in _rows(books) if not row.is_proven]
     if not wrong:
         return []
     held = _held_by_runs(books)
@@ -129,6 +140,7 @@ def _differences(books: _Books) -> list[Difference]:
             row.pool,
             row.timestep,
             row.difference,
+            row.unaccounted,
             *_suspects(books, held, slugs[row.pool], to_seconds(row.timestep)),
         )
         for row in wrong

@@ -119,6 +119,20 @@ def test_a_state_that_no_bit_tells_is_unaccounted(nodes: list[Node]) -> None:
     assert row.unaccounted == 3 * 1800
 
 
+def test_a_charge_that_no_log_bears_out_is_named_though_the_sums_agree(
+    nodes: list[Node], petrel: Budget
+) -> None:
+    (silent,) = make_nodes(nodes[0].pool, gpus=4)
+    run = make_run(make_job(petrel), {silent: 0b1111})
+    close(1)
+    (row,) = rows(1)
+    assert (row.difference, row.unaccounted) == (0, 4 * 1800)
+    assert differences() == [
+        f"a100 2026-10-01T00:00:00Z: no log tells the state of {4 * 1800} GPU-seconds: "
+        f"node {silent.name}, run {run.pk}"
+    ]
+
+
 def test_held_by_the_log_and_by_no_run_is_a_difference(nodes: list[Node]) -> None:
     state = GpuState.objects.get(node=nodes[1], at=T0 - HOUR)
     state.held, state.free = 0b1, 0b1110

@@ -10,6 +10,7 @@ from django.db import DatabaseError, connection, transaction
 
 from budgets.models import Budget, Period
 from ledger import reports, services
+from ledger.entries import Attempt, hold_entry, write
 from ledger.models import ClosedTimestep, Entry
 from tests.factories import (
     HOUR,
@@ -155,6 +156,30 @@ def test_a_charge_uses_up_its_hold_and_never_more(petrel: Budget, period: Period
         (f"release:{run.pk}:2026-10-01T00:00:00Z", 3 * CREDIT)
     ]
     assert reports.figures(period=period, now=T0 + HOUR)[petrel.pk].held_mgpus == 0
+
+
+def test_a_charge_uses_up_the_hold_of_its_own_period_first(petrel: Budget, period: Period) -> None:
+    """A run that began before the border may have holds on both sides of it."""
+    border = T0 + 20 * MINUTE
+    Period.objects.filter(pk=period.pk).update(ends_at=border)
+    following = make_period("next", starts_at=border, ends_at=T1, status="approved")
+    job = make_job(petrel)
+    for one in (period, following):
+        hold = hold_entry(
+            *(Entry.Kind.HOLD, Attempt(job.pk, 1), petrel.pk, one.pk, 2 * CREDIT, f"hold:{one.pk}"),
+            at=T0,
+            now=T0,
+        )
+        with transaction.atomic():
+            write([hold])
+    (node,) = make_nodes(make_pool())
+    run = make_run(job, {node: 0b111})
+    close()
+    releases = Entry.objects.filter(kind="release").order_by("key")
+    assert [(r.key, r.period_id, r.amount_mgpus) for r in releases] == [
+        (f"release:{run.pk}:2026-10-01T00:00:00Z", period.pk, 3 * 1_200_000),
+        (f"release:{run.pk}:2026-10-01T00:20:00Z", following.pk, 3 * 600_000),
+    ]
 
 
 def test_a_run_over_a_period_border_is_split_there(petrel: Budget, period: Period) -> None:

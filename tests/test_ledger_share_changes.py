@@ -232,6 +232,18 @@ def test_a_set_of_the_first_second_that_the_start_knew_moves_nothing(
     assert credits_of(tree, period, T0 + HOUR)["orlo/science"] == 500
 
 
+def test_a_period_that_shares_never_started_has_no_first_second_to_change(
+    tree: dict[str, Budget],
+) -> None:
+    """Nothing of it was granted by shares, so a set of its first second corrects nothing.
+
+    ``change`` compares what is foretold with what is written.
+    """
+    period = make_period(ends_at=T0 + 100 * DAY, capacity={make_pool(): 3600 * 1000})
+    change(tree, 50, 50, T0)
+    assert credits_of(tree, period, T0) == dict.fromkeys(tree, 0)
+
+
 def test_a_budget_of_the_first_second_has_its_share_once(
     tree: dict[str, Budget], quarter: Period
 ) -> None:

@@ -327,6 +327,21 @@ def test_a_sum_that_no_integer_holds_is_refused(tree: dict[str, Any], period: Pe
     assert JobSettled.objects.get().settled_mgpus == 2**63 - 1
 
 
+@pytest.mark.django_db(transaction=True)
+def test_an_entry_whose_sum_is_refused_is_not_written_either(
+    tree: dict[str, Any], period: Period
+) -> None:
+    job = make_job(tree["orlo/vision/tern"])
+    cell = SettledCell(job.pk, period.pk, job.budget_id, job.submitted_by_id)
+    with transaction.atomic():
+        upsert(JobSettled, {cell: (2**63 - 1, 0)})
+    place = {"budget_id": job.budget_id, "period": period, "at": T0, "created_at": T0}
+    with pytest.raises(DatabaseError):  # nobody's transaction but its own
+        write([Entry(kind="adjust", amount_mgpus=1, job=job, attempt=1, key="one more", **place)])
+    assert not Entry.objects.exists()
+    assert not Rollup.objects.exists()
+
+
 # --- Wrong ones are named, and made right --------------------------------------------------------
 
 

@@ -41,7 +41,7 @@ class Proof:
 def prove(*, start: datetime, end: datetime) -> Proof:
     """Add up both sides of every closed timestep in [start, end)."""
     rows = reports.conservation(start=start, end=end)
-    wrong = [row for row in rows if row.difference or row.unaccounted]
+    wrong = [row for row in rows if not row.is_proven]
     return Proof(rows, wrong, reports.entry_problems(start=start, end=end))
 
 
