@@ -3,40 +3,42 @@
 import argparse
 import getpass
 import json
-import math
 import os
-import re
 import shlex
 import sys
 from collections.abc import Callable
-from decimal import Decimal, InvalidOperation
+from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from client import services, tables
 from client.api import Client, Problem, token_for
+from client.values import amount, instant, integers, json_object, more, seconds
 
 EXAMPLES = """\
-examples:
+examples, in the demo; numbers are those that submit, jobs and requests print:
   export ALLOTMENT_URL=http://127.0.0.1:8000
   export ALLOTMENT_TOKEN=$(python3 -m client token yuki)
+ as a member of a project, such as yuki:
   python3 -m client submit orlo/science/petrel train --gpus 8 --hours 2 -- python train.py
   python3 -m client estimate orlo/science/petrel --work '{"parameters": "7B", "tokens": "1B"}'
   python3 -m client jobs --mine --state queued
   python3 -m client show 17
+  python3 -m client urgency 17 high
   python3 -m client submit orlo/science/petrel notebook --session --limit-hours 2 --gpus 1
   python3 -m client extend 18 30m
-  python3 -m client urgency 17 high
+  python3 -m client burn orlo/science/petrel --format json
+  python3 -m client ask orlo/science/petrel 250 --until +14d --why "one more sweep"
+ for a real-time service, as anybody who may submit to its budget:
   python3 -m client traffic 19 traffic.csv --step-minutes 10
   python3 -m client calibrate 19 --on --rate 12.5
-  python3 -m client burn orlo/science --format json
-  python3 -m client ask orlo/science/petrel 250 --until 2026-12-01T00:00:00Z --why "one more sweep"
-  python3 -m client decide 3 --from orlo/science --why "from the reserve"
-  python3 -m client drain h100-n[01-08] --until 2026-12-01T12:00:00Z --reason firmware --preview
+ as a manager of the program above, such as ines:
+  python3 -m client decide 3 --from orlo/science/auk --why "auk is ahead"
+ as an administrator, such as bo:
+  python3 -m client drain 'h100-n[01-06]' --until +4h --reason firmware --preview
+An instant is written 2026-12-01T12:00:00Z, or counted from now: +30m, +4h, +14d.
 """
 CREDIT = tables.MGPUS_PER_CREDIT
-DIGITS = 12  # of the largest amount; more is no amount but a slip
 Command = Callable[[Client, argparse.Namespace], Any]
 
 
@@ -48,22 +50,25 @@ def main(argv: list[str] | None = None) -> int:
     asked = _parser().parse_args(given[:cut])
     asked.run = given[cut + 1 :]
     try:
-        if asked.command == "token":
-            password = os.environ.get("ALLOTMENT_PASSWORD") or getpass.getpass()
-            print(token_for(asked.url, username=asked.username, password=password))
-            return 0
-        found = COMMANDS[asked.command](Client(asked.url, token=asked.token), asked)
+        print(_answer(asked), flush=True)
     except Problem as problem:
         print(f"allotment: {problem}", file=sys.stderr)
         return 1
-    except BrokenPipeError:
+    except BrokenPipeError:  # such as by head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    if asked.format == "json":
-        print(json.dumps(found, indent=2))
-    else:
-        print(tables.SHOWN[asked.command](found))
     return 0
+
+
+def _answer(asked: argparse.Namespace) -> str:
+    """Return what a command prints."""
+    if asked.command == "token":
+        password = os.environ.get("ALLOTMENT_PASSWORD") or getpass.getpass()
+        return token_for(asked.url, username=asked.username, password=password)
+    found = COMMANDS[asked.command](Client(asked.url, token=asked.token), asked)
+    if asked.format == "json":
+        return json.dumps(found, indent=2)
+    return tables.SHOWN[asked.command](found)
 
 
 def _submit(client: Client, asked: argparse.Namespace) -> Any:
@@ -230,9 +235,9 @@ def _add_submit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kind", default="training", help="default: training")
     parser.add_argument("--gpus", type=int, help="a power of two")
     parser.add_argument("--pool", action="append", help="may be repeated; any if left out")
-    parser.add_argument("--hours", type=_seconds, help="how long it will take")
-    parser.add_argument("--minimum-hours", type=_seconds, help="charged and protected; 0: unfunded")
-    parser.add_argument("--limit-hours", type=_seconds, help="stopped then")
+    parser.add_argument("--hours", type=seconds, help="how long it will take")
+    parser.add_argument("--minimum-hours", type=seconds, help="charged and protected; 0: unfunded")
+    parser.add_argument("--limit-hours", type=seconds, help="stopped then")
     parser.add_argument("--resumable", action="store_true", help="may be preempted and resumed")
     parser.add_argument(
         "--session", action="store_true", help="you work in it: protected to its limit, extensible"
@@ -240,9 +245,11 @@ def _add_submit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--urgency", help="low, normal or high, inside its own budget")
     parser.add_argument("--when-unfunded", help="wait or run")
     parser.add_argument("--after", type=int, action="append", help="id of a job to wait for")
-    parser.add_argument("--profile", type=_integers, help="real time: GPUs per hour, 24 or 168")
+    parser.add_argument("--profile", type=integers, help="real time: GPUs per hour, 24 or 168")
     parser.add_argument("--swap-cap", type=int, help="real time: most GPUs to gain or lose a step")
-    parser.add_argument("--work", type=_object, help="what it computes, as JSON, or @FILE with it")
+    parser.add_argument(
+        "--work", type=json_object, help="what it computes, as JSON, or @FILE with it"
+    )
     parser.add_argument("--key", help="idempotency key: sent again, it answers the same job")
 
 
@@ -251,14 +258,16 @@ def _add_estimate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kind", default="training", help="default: training")
     parser.add_argument("--gpus", type=int, help="a power of two; else the least that fits")
     parser.add_argument("--pool", action="append", help="may be repeated; any if left out")
-    parser.add_argument("--hours", type=_seconds, help="how long you think it will take")
-    parser.add_argument("--work", type=_object, help="what it computes, as JSON, or @FILE with it")
-    parser.add_argument("--deadline", help="such as 2026-12-01T00:00:00Z")
+    parser.add_argument("--hours", type=seconds, help="how long you think it will take")
+    parser.add_argument(
+        "--work", type=json_object, help="what it computes, as JSON, or @FILE with it"
+    )
+    parser.add_argument("--deadline", type=instant, help="such as +8h or 2026-12-01T00:00:00Z")
 
 
 def _add_extend(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", type=int)
-    parser.add_argument("more", type=_more, help="such as 30m, 1h or 1h30m")
+    parser.add_argument("more", type=more, help="such as 30m, 1h or 1h30m")
     parser.add_argument("--key", help="idempotency key: sent again, it extends once")
 
 
@@ -283,9 +292,9 @@ def _add_requests(parser: argparse.ArgumentParser) -> None:
 
 def _add_ask(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("budget")
-    parser.add_argument("amount", type=_amount)
+    parser.add_argument("amount", type=amount)
     parser.add_argument("--percent", action="store_true", help="of its parent; else credits")
-    parser.add_argument("--until", help="such as 2026-12-01T00:00:00Z; else for good")
+    parser.add_argument("--until", type=instant, help="such as +14d; else for good")
     parser.add_argument("--why", required=True)
 
 
@@ -295,14 +304,15 @@ def _add_decide(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--from", dest="source", help="grant it out of this budget")
     how.add_argument("--decline", action="store_true")
     how.add_argument("--withdraw", action="store_true")
-    parser.add_argument("--given", type=_amount, help="less than was asked for, in its unit")
+    parser.add_argument("--given", type=amount, help="less than was asked for, in its unit")
     parser.add_argument("--why", default="")
 
 
 def _add_drain(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("nodes", nargs="+", metavar="NODE", help="a name, or h100-n[01-08]")
-    parser.add_argument("--from", dest="start", help="such as 2026-12-01T08:00:00Z; else now")
-    parser.add_argument("--until", dest="end", help="else until it is ended")
+    add_time = partial(parser.add_argument, type=instant)
+    add_time("--from", dest="start", help="such as +2h or 2026-12-01T08:00:00Z; else now")
+    add_time("--until", dest="end", help="else until it is ended")
     parser.add_argument("--reason", required=True)
     parser.add_argument("--preview", action="store_true", help="only say what it would do")
 
@@ -310,49 +320,6 @@ def _add_drain(parser: argparse.ArgumentParser) -> None:
 def _add_drains(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="those that are over, too")
     parser.add_argument("--limit", type=int, default=50, help="default: 50")
-
-
-def _amount(text: str) -> Decimal:
-    """Return an amount exactly, so that no part of a credit is lost."""
-    try:
-        amount = Decimal(text)
-    except InvalidOperation:
-        amount = Decimal("NaN")
-    if not amount.is_finite() or amount <= 0 or abs(amount.adjusted()) > DIGITS:
-        raise argparse.ArgumentTypeError(f"{text!r} is no amount above 0")
-    return amount
-
-
-def _integers(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
-
-
-def _object(text: str) -> dict[str, Any]:
-    """Return a JSON object, given as it is or as @FILE."""
-    try:
-        found = json.loads(Path(text[1:]).read_text("utf-8") if text.startswith("@") else text)
-    except (OSError, ValueError) as error:
-        raise argparse.ArgumentTypeError(f"{text!r} can't be read as JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise argparse.ArgumentTypeError(f"{text!r} is no JSON object")
-    return found
-
-
-def _more(text: str) -> int:
-    """Return 30m, 1h or 1h30m as seconds."""
-    found = re.fullmatch(r"(?:(\d{1,4})h)?(?:(\d{1,5})m(?:in)?)?", text.replace(" ", "").lower())
-    seconds = int(found[1] or 0) * 3600 + int(found[2] or 0) * 60 if found else 0
-    if not seconds:
-        raise argparse.ArgumentTypeError(f"{text!r} is no length of time such as 30m or 1h30m")
-    return seconds
-
-
-def _seconds(text: str) -> int:
-    """Return hours as whole seconds."""
-    hours = float(text)
-    if not math.isfinite(hours) or hours < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of hours")
-    return round(hours * 3600)
 
 
 if __name__ == "__main__":

@@ -2,15 +2,20 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from django.contrib.auth.models import User
 
 from allocator import cycle
+from budgets.models import Request
 from client import Client, Problem, tables, token_for
-from client.__main__ import main
+from client.__main__ import EXAMPLES, main
+from client.values import instant
 from clusters.models import Pool, Window
 from config import clock
 from ledger import services as ledger
@@ -29,15 +34,13 @@ def url(live_server, cast, tree):
     year = clock.now().replace(month=1, day=1, hour=0, minute=0, second=0)
     make.make_period(starts_at=year, ends_at=year.replace(year=year.year + 1))
     for path in ("orlo", "orlo/science", PETREL):  # spendable is the least of all levels
-        ledger.grant(
-            budget=tree[path],
-            amount_mgpus=10**12,
-            author=cast["root"],
-            note="for tests",
-            key=f"grant:{path}",
-            now=clock.now(),
-        )
+        make_grant(tree[path], cast["root"], key=f"grant:{path}")
     return live_server.url
+
+
+def make_grant(budget, author, *, key):
+    amount = {"amount_mgpus": 10**12, "note": "for tests", "now": clock.now()}
+    ledger.grant(budget=budget, author=author, key=key, **amount)
 
 
 @pytest.fixture
@@ -190,6 +193,39 @@ def test_an_administrator_drains_nodes_and_gives_them_back(run, url, capsys, tre
     assert "called_off" in run("drains", "--all")[1]
 
 
+PERSON = {"as a member": "member", "as a manager": "manager", "as an administrator": "admin"}
+
+
+def test_the_examples_of_the_help_do_for_whom_they_are_shown(run, url, capsys, tree):
+    """All but those about a session that runs, and about a service's traffic."""
+    for path in ("orlo", "orlo/science", "orlo/science/auk"):
+        make_grant(tree[path], User.objects.get(username="root"), key=f"more:{path}")
+    who, done = "", []
+    for line in EXAMPLES.splitlines():
+        who = next((one for said, one in PERSON.items() if said in line), who)
+        name, *words = shlex.split(line.partition("python3 -m client ")[2]) or [""]
+        if name in ("", "token", "extend", "traffic", "calibrate"):
+            continue
+        client = Client(url, token=token_for(url, username=who, password="secret"))
+        ids = {"17": Job.objects.first, "3": Request.objects.first}
+        words = [str(ids[word]().pk) if word in ids else word for word in words]
+        words = [word.replace("h100-n[01-06]", "h100-n[0-1]") for word in words]
+        assert main([name, "--url", url, "--token", client._token, *words]) == 0, line
+        done.append(name)
+    assert {"submit", "show", "urgency", "burn", "ask", "decide", "drain"} <= set(done)
+
+
+def test_an_instant_may_be_counted_from_now(capsys):
+    for text, length in (("+14d", timedelta(days=14)), ("+1h30m", timedelta(minutes=90))):
+        before = datetime.now(UTC).replace(microsecond=0)
+        assert before <= datetime.fromisoformat(instant(text)) - length <= datetime.now(UTC)
+    assert instant("2026-12-01T00:00:00Z") == "2026-12-01T00:00:00Z"
+    for wrong in ("+", "+soon", "+0h"):
+        with pytest.raises(SystemExit, match="2"):
+            main(["drain", "n", "--reason", "x", "--until", wrong])
+        assert "no time from now such as +14d" in capsys.readouterr().err
+
+
 def test_a_refused_command_prints_one_line_and_exits_1(run):
     status, out, err = run("submit", PETREL, "x", "--gpus", "3")
     assert (status, out) == (1, "")
@@ -252,3 +288,19 @@ def test_a_job_is_estimated_without_being_submitted(member, run, tmp_path):
     assert (code, "cheapest, in time" in out) == (0, True)
     assert tables.duration(found["p50_s"]) in out
     assert not Job.objects.exists()
+
+
+def test_a_reader_that_leaves_gets_no_traceback(url, member):
+    """As head does, before the answer is written."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "client", "tree", "--url", url, "--token", member._token],
+        cwd=ROOT,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
