@@ -111,6 +111,37 @@ class Outlook(models.Model):
         return f"{self.job_id}: {self.rule}"
 
 
+class Wait(models.Model):
+    """How long a rule has bound an attempt of a job: kept when the outlook of the moment is gone.
+
+    One row for each rule, however often it came and went, so that a long wait takes few rows.
+    """
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="waits")
+    attempt = models.PositiveIntegerField()
+    rule = models.CharField(max_length=24)
+    first_at = models.DateTimeField()  # of the first cycle that told it
+    since = models.DateTimeField(null=True, blank=True)  # while it binds: of the present stretch
+    seconds = models.PositiveBigIntegerField(default=0)  # of the stretches that are over
+    data = models.JSONField(default=dict)  # the rule's particulars when it last bound
+
+    class Meta:
+        ordering = ("id",)
+        constraints = (
+            models.UniqueConstraint(
+                fields=["job", "attempt", "rule"], name="one_wait_per_attempt_and_rule"
+            ),
+        )
+        indexes = (
+            models.Index(
+                fields=["job"], condition=Q(since__isnull=False), name="allocator_wait_binding"
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.job_id}, attempt {self.attempt}: {self.rule}"
+
+
 class StartEstimate(models.Model):
     """The first estimate of a start that each attempt of a job was given; kept to be judged."""
 

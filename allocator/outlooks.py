@@ -8,7 +8,7 @@ from fractions import Fraction
 from statistics import median
 from typing import Any
 
-from allocator import start_estimates
+from allocator import start_estimates, waits
 from allocator.core.plan import Reason, Result, Rule
 from allocator.core.turns import Turns
 from allocator.models import Cycle, Outlook
@@ -32,6 +32,7 @@ def write(
     ``settled`` names what has started, or waits for a rule that is no plan's.
     """
     rows = [*_excluded(cycle, taken, refused), *_planned(cycle, taken, result, settled)]
+    waits.note(rows, at=taken.at)
     Outlook.objects.exclude(job_id__in=[row.job_id for row in rows]).delete()
     Outlook.objects.bulk_create(
         rows, update_conflicts=True, unique_fields=["job"], update_fields=FIELDS

@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from allocator import maintenance
-from allocator.models import Alarm, Cycle, StartEstimate
+from allocator.models import Alarm, Cycle, StartEstimate, Wait
 from allocator.reviews import commenting
 from allocator.simulating import asking, running
 from budgets import services
@@ -143,6 +143,15 @@ def _grow_work(world: Everything) -> None:
         StartEstimate.objects.create(
             **{"job": ended, "attempt": 1, "made_at": T0, "ahead_s": 60},
             **dict.fromkeys(("low", "likely", "high"), T0 + HOUR),
+        )
+        Wait.objects.create(
+            **{
+                "job": jobs["storm"],
+                "attempt": 10 + Wait.objects.count(),
+                "rule": "no_block",
+                "seconds": 120,
+            },
+            **{"first_at": T0 + HOUR, "data": {}},
         )
         waits = make.make_job(budget, user=person, gpus=16, at=NOW)
         for one in ("stars", "fold"):

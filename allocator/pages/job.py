@@ -10,7 +10,7 @@ from django.db.models import Prefetch
 from django.http import Http404
 
 from allocator import admission, urgency
-from allocator.pages import job_axis, job_story, queue, session
+from allocator.pages import job_axis, job_story, job_waits, queue, session
 from allocator.pages.job_axis import Axis
 from allocator.pages.job_story import Story
 from allocator.pages.names import Names
@@ -151,6 +151,7 @@ def find(user: Person, pk: int) -> Job:
         .prefetch_related(
             "pools",
             "forecasts",
+            "waits",
             Prefetch("runs", runs.order_by("number")),
             Prefetch("events", JobEvent.objects.select_related("actor", "run")),
         )
@@ -181,7 +182,9 @@ def page(user: Person, pk: int, *, now: datetime) -> JobPage:
         places=places,
         ends=ends,
         axis=job_axis.axis(job, charges, money.in_flight_mgpus, why, ends, now=now),
-        story=job_story.story(job, names, charges, places, now=now),
+        story=job_story.story(
+            job, names, charges, places, job_waits.Waits(job, names, now=now), now=now
+        ),
         money=money,
         may_cancel=may_cancel(names, user, job),
         may_change_urgency=not urgency.refusal(job) and urgency.may_change(names.held, user, job),

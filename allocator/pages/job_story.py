@@ -25,6 +25,7 @@ from workloads.models import Extension, Job, JobEvent, Run
 
 if TYPE_CHECKING:
     from allocator.pages.job import Place
+    from allocator.pages.job_waits import Bound, Waits
 
 END_KINDS = {f"run_{reason}" for reason in Run.EndReason.values}
 # Kinds that only prepare what another event tells.
@@ -66,6 +67,7 @@ class Entry:
     seconds: int | None = None  # a wait's length, or a run's
     parked_gpu_seconds: int = 0
     comparison: Comparison | None = None
+    bound: tuple[Bound, ...] = ()  # what a wait was for
     data: dict[str, Any] = field(default_factory=dict)
 
 
@@ -87,10 +89,16 @@ class Story:
 
 
 def story(
-    job: Job, names: Names, charges: JobCharges, places: dict[int, Place], *, now: datetime
+    job: Job,
+    names: Names,
+    charges: JobCharges,
+    places: dict[int, Place],
+    waits: Waits,
+    *,
+    now: datetime,
 ) -> Story:
     """Return the story of a job whose events and runs were fetched with it."""
-    teller = _Teller(job, names, charges, places, now)
+    teller = _Teller(job, names, charges, places, waits, now)
     entries = sorted(teller.entries(), key=lambda entry: (entry.at, entry.kind in WAITS))
     days: dict[date, list[Entry]] = {}
     for entry in entries:
@@ -105,9 +113,11 @@ class _Teller:
         names: Names,
         charges: JobCharges,
         places: dict[int, Place],
+        waits: Waits,
         now: datetime,
     ) -> None:
         self.job, self.names, self.places, self.now = job, names, places, now
+        self.waits = waits
         self.runs = list(job.runs.all())
         self.events = list(job.events.all())
         self.parked: dict[int, int] = {}
@@ -169,12 +179,14 @@ class _Teller:
             since = run.ended_at or self.now
         if self.job.state == Job.State.QUEUED:
             seconds = max(0, int((self.now - since).total_seconds()))
-            yield Entry(at=since, kind="waiting", seconds=seconds)
+            bound = self.waits.before(since)
+            yield Entry(at=since, kind="waiting", seconds=seconds, bound=bound)
 
     def _wait(self, since: datetime, until: datetime) -> Iterator[Entry]:
         seconds = to_seconds(until) - to_seconds(since)
         if seconds >= 60:
-            yield Entry(at=since, kind="waited", seconds=seconds)
+            bound = self.waits.over(since, until)
+            yield Entry(at=since, kind="waited", seconds=seconds, bound=bound)
 
     def _protection(self, run: Run) -> Iterator[Entry]:
         """Yield the instant from which it could be preempted, if it went on past it."""

@@ -14,7 +14,7 @@ from typing import Any
 from django.db.models import QuerySet
 from django.template.loader import render_to_string
 
-from allocator.models import Outlook
+from allocator.models import Outlook, Wait
 from allocator.pages.job_story import Side, side
 from allocator.pages.names import Names
 from allocator.start_estimates import Record
@@ -117,9 +117,10 @@ def line(job: Job, names: Names, *, now: datetime) -> Line:
     )
 
 
-def particulars(outlook: Outlook, names: Names) -> dict[str, Any]:
-    """An outlook's data as far as the reader may know it: no figures of an unknown budget."""
-    data: dict[str, Any] = redacted(names.held, outlook.data)
+def particulars(told: dict[str, Any], names: Names) -> dict[str, Any]:
+    """What an outlook or a wait tells as far as the reader may know it: no figures of an unknown
+    budget."""
+    data: dict[str, Any] = redacted(names.held, told)
     compared = data.get("compared")
     if compared and not (compared["own"]["path"] and compared["other"]["path"]):
         data["compared"] = None
@@ -131,14 +132,30 @@ def why(job: Job, names: Names) -> Why:
     outlook: Outlook | None = getattr(job, "outlook", None)
     if outlook is None:
         return Why(NOT_PLANNED, job.gpus)
-    data = particulars(outlook, names)
+    foreseen = (outlook.start_low, outlook.start_likely, outlook.start_high)
+    return _of_rule(job, outlook.rule, particulars(outlook.data, names), names, foreseen)
+
+
+def why_waited(job: Job, wait: Wait, names: Names) -> Why:
+    """What bound a job's wait when it last did, as far as the reader may know."""
+    return _of_rule(job, wait.rule, particulars(wait.data, names), names, (None, None, None))
+
+
+def _of_rule(
+    job: Job,
+    rule: str,
+    data: dict[str, Any],
+    names: Names,
+    foreseen: tuple[datetime | None, datetime | None, datetime | None],
+) -> Why:
     behind = [_job_name(row, names) for row in data.get("behind", ())]
-    if outlook.rule == "dependency":
+    if rule == "dependency":
         behind = [_job_name(data, names)]
     binding = data.get("binding") or ""
     compared = data.get("compared")
+    low, likely, high = foreseen
     return Why(
-        rule=outlook.rule,
+        rule=rule,
         gpus=job.gpus,
         jobs=tuple(behind[:NAMED]),
         names=_first_names(behind, job.budget.name),
@@ -156,9 +173,9 @@ def why(job: Job, names: Names) -> Why:
         reason=data.get("reason", ""),
         times=data.get("times", 0),
         until=_instant(data.get("until")),
-        low=outlook.start_low,
-        likely=outlook.start_likely,
-        high=outlook.start_high,
+        low=low,
+        likely=likely,
+        high=high,
     )
 
 
@@ -180,6 +197,11 @@ def told(job: Job, names: Names, *, now: datetime) -> Told:
     """Say why a waiting job waits in the words of its page."""
     given = {"why": why(job, names), "own": job.budget.name, "now": now}
     return Told(*(_plain(name, given) for name in PARTS))
+
+
+def told_waited(why: Why) -> str:
+    """Say why a job waited in the words of its page, in plain text."""
+    return _plain("waited", {"why": why})
 
 
 def _plain(name: str, given: dict[str, Any]) -> str:

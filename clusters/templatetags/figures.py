@@ -289,12 +289,12 @@ def reason_icon(code: str) -> SafeString:
 
 
 @register.simple_block_tag
-def reason(content: str, code: str) -> SafeString:
-    """Chip that says why a job waits: the rule that binds, as icon, and words."""
+def reason(content: str, code: str, over: bool = False) -> SafeString:
+    """Chip that says why a job waits: the rule that binds, as icon, and words; or why it did."""
     shown = {
         "icon": REASON_ICONS.get(code, "hourglass"),
         "text": SafeString(content.strip()),  # rendered, and so escaped already
-        "act": code in REASONS_TO_ACT_ON,
+        "act": code in REASONS_TO_ACT_ON and not over,
     }
     return render_to_string("_reason.html", shown)
 

@@ -9,8 +9,9 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from allocator.models import Wait
 from allocator.pages import job as pages
-from allocator.pages import queue, session
+from allocator.pages import job_waits, queue, session
 from allocator.start_estimates import Record, record_for
 from budgets.access import redacted
 from config.fields import Instant
@@ -71,7 +72,7 @@ class WaitOut(serializers.Serializer[Any]):
         return None if record is None else TrackRecordOut().to_representation(record)
 
     def get_data(self, outlook: Any) -> dict[str, Any]:
-        return queue.particulars(outlook, self.context["names"])
+        return queue.particulars(outlook.data, self.context["names"])
 
     def get_text(self, outlook: Any) -> str:
         return str(self.context["told"].text)
@@ -260,6 +261,30 @@ class ExtensionOut(serializers.Serializer[Any]):
     last_at = Instant(source="extension.last_at", help_text="When it was asked for last")
 
 
+class WaitedOut(serializers.Serializer[Any]):
+    """A rule that bound an attempt, for how long in all, and its particulars when it last did."""
+
+    attempt = serializers.IntegerField()
+    rule = serializers.CharField()
+    text = serializers.SerializerMethodField(help_text="The rule in a few words")
+    first_at = Instant(help_text="Of the first cycle that told it")
+    seconds = serializers.SerializerMethodField(help_text="In all, up to now while it binds")
+    binds = serializers.SerializerMethodField(help_text="It does now")
+    data = serializers.SerializerMethodField()  # type: ignore[assignment]
+
+    def get_text(self, wait: Wait) -> str:
+        return queue.told_waited(queue.why_waited(wait.job, wait, self.context["names"]))
+
+    def get_seconds(self, wait: Wait) -> int:
+        return job_waits.seconds_of(wait, now=self.context["now"])
+
+    def get_binds(self, wait: Wait) -> bool:
+        return wait.since is not None
+
+    def get_data(self, wait: Wait) -> dict[str, Any]:
+        return queue.particulars(wait.data, self.context["names"])
+
+
 class JobDetailOut(JobOut):
     """A job with all that is known of it."""
 
@@ -268,6 +293,7 @@ class JobDetailOut(JobOut):
     runs = RunOut(many=True)
     charges = serializers.SerializerMethodField()
     outlook = serializers.SerializerMethodField()
+    waited = serializers.SerializerMethodField(help_text="What has bound it, in order")
     forecasts = ForecastOut(many=True)
     events = EventOut(many=True)
     time_box = serializers.SerializerMethodField(help_text="Of a session that waits or runs")
@@ -282,6 +308,7 @@ class JobDetailOut(JobOut):
                 "runs",
                 "charges",
                 "outlook",
+                "waited",
                 "forecasts",
                 "events",
                 "time_box",
@@ -311,6 +338,11 @@ class JobDetailOut(JobOut):
     def get_extensions(self, job: Job) -> list[dict[str, Any]]:
         asked = session.told(job, self.context["names"].held, now=self.context["now"])
         return [ExtensionOut().to_representation(one) for one in asked]
+
+    @extend_schema_field(WaitedOut(many=True))
+    def get_waited(self, job: Job) -> list[dict[str, Any]]:
+        shown = WaitedOut(context=self.context)
+        return [shown.to_representation(wait) for wait in job.waits.all()]
 
     @extend_schema_field(WaitOut(allow_null=True))
     def get_outlook(self, job: Job) -> dict[str, Any] | None:
