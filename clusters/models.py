@@ -70,6 +70,8 @@ class Node(models.Model):
     position = models.PositiveIntegerField()
     active_from = models.DateTimeField()
     active_until = models.DateTimeField(null=True, blank=True)
+    # Where it stands, what is special about it: people's word, which nothing plans by.
+    label = models.CharField(max_length=100, blank=True, default="")
 
     class Meta:
         ordering = ("pool__position", "pool_id", "position")

@@ -131,6 +131,8 @@ def _overlapping(span: Span, *, but: Window | None) -> Drain | None:
     """The first drain of one of the nodes that shares an instant with a span."""
     drains = Drain.objects.filter(node__in=span.nodes).select_related("node")
     drains = drains.filter(Q(ends_at=None) | Q(ends_at__gt=span.starts_at))
+    # What empties a node before it is taken out of use binds no window.
+    drains = drains.exclude(window=None, ends_at=None, node__active_until__isnull=False)
     if span.ends_at is not None:
         drains = drains.filter(starts_at__lt=span.ends_at)
     if but is not None:
