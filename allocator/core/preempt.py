@@ -8,7 +8,7 @@ changed places (`Running.barred`). Unfunded work stops nobody, nor does what is 
 of a stopped run. Per timestep at most 5 % of a pool's GPUs are stopped, but always one block.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -141,6 +141,13 @@ class Preemptor:
         for run, t in stops:
             lost.setdefault((int(self.runs.domain[run.index]), t), []).append(run.job.gpus)
         return all(self._may_stop(domain, t, gpus) for (domain, t), gpus in lost.items())
+
+    def block_within_limit(self, victims: Sequence[Run]) -> bool:
+        """Whether the runs on one block may all be stopped now; always, where none was yet."""
+        lost = sum(run.job.gpus for run in victims)
+        domains = {int(self.runs.domain[run.index]) for run in victims}
+        stopped, within = self.runs.stopped, stopping.within_limit
+        return all(not stopped[at, 0] or within(self.runs, at, 0, lost) for at in domains)
 
     def _may_stop(self, domain: int, t: int, gpus: list[int]) -> bool:
         """Whether runs of so many GPUs may be stopped at t; one always, where none was yet."""

@@ -77,7 +77,7 @@ def block_among(
         return None
     found = _who(arrays, first, item.gpus)
     victims = [stoppable[int(runs[n])] for n in found if n < len(runs)]
-    if not construction.preemptor.all_within_limit((run, 0) for run in victims):
+    if not construction.preemptor.block_within_limit(victims):
         return None
     return first, victims, [starts[n - len(runs)] for n in found if n >= len(runs)]
 
@@ -119,8 +119,7 @@ class Movable:
         if first < 0:
             return None
         found = [construction.runs[r] for r in _who(holders, first, item.gpus)]
-        stops = [(run, 0) for run in found]
-        return (first, found) if construction.preemptor.all_within_limit(stops) else None
+        return (first, found) if construction.preemptor.block_within_limit(found) else None
 
 
 def _block(

@@ -13,13 +13,19 @@ from tests.core.test_debug_jobs import now, own, solved
 HALF = 50
 
 
-def plan(*jobs: BatchJob, a: int = 10**6, b: int = 10**6, entitled: tuple[int, int] = (1, 1)):
+def plan(
+    *jobs: BatchJob,
+    a: int = 10**6,
+    b: int = 10**6,
+    entitled: tuple[int, int] = (1, 1),
+    nodes: tuple[int, ...] = (8, 8),
+):
     """Two nodes of 8. The waiting job's budget a comes last and outranks nobody."""
     budgets = [
         replace(node, entitled={"org/a": entitled[0], "org/b": entitled[1]}.get(node.path, 0))
         for node in tree(a=(HALF, a), b=(HALF, b))
     ]
-    whole = problem(*jobs, nodes=(8, 8), horizon=16, overrun=True, budgets=tuple(budgets))
+    whole = problem(*jobs, nodes=nodes, horizon=16, overrun=True, budgets=tuple(budgets))
     return solved(whole)
 
 
@@ -53,6 +59,29 @@ def test_no_run_is_moved_that_may_not_be_stopped(kept):
     result = plan(left, right, WAITS)
     assert now(result) == {"left", "right"}
     assert not result.preemptions
+
+
+class TestTheLimitOfATimestep:
+    """5 % of 16 GPUs are less than one, but one block may always be emptied."""
+
+    def scattered(self, node: int) -> tuple[BatchJob, ...]:
+        """Two runs of 1 GPU on one node, on the next a protected run beside which both fit."""
+        name, first = f"on{node}", 8 * node
+        left = [own(f"{name}-{at}", first + at, 1) for at in (0, 3)]
+        return (*left, own(f"{name}-held", first + 12, 4, protected=16, remaining=16))
+
+    def test_several_runs_on_one_block_are_moved(self):
+        result = plan(*self.scattered(0), WAITS)
+        assert {stop.victim for stop in result.preemptions} == {"on0-0", "on0-3"}
+        assert {stop.cause for stop in result.preemptions} == {Cause.MOVED}
+        assert "waits" in now(result)
+
+    def test_a_second_block_is_not_emptied_at_once(self):
+        waits = [replace(WAITS, name=name) for name in ("first", "second")]
+        runs = (*self.scattered(0), *self.scattered(2))
+        result = plan(*runs, *waits, nodes=(8,) * 4)
+        assert len({stop.preemptor for stop in result.preemptions}) == 1
+        assert len(now(result) & {"first", "second"}) == 1
 
 
 def test_nothing_moves_where_it_could_not_go_on():
