@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
-from django.core.exceptions import NON_FIELD_ERRORS
+from django.core.exceptions import NON_FIELD_ERRORS, RequestDataTooBig
 from django.core.exceptions import ValidationError as DjangoValidationError
 from django.http import HttpResponseBase
 from drf_spectacular.utils import extend_schema
@@ -15,6 +15,7 @@ from rest_framework.views import APIView, exception_handler
 
 from budgets.access import CalledOtherwise
 from clusters.saying import say as _
+from config.parsers import TooLarge
 from config.renames import there
 
 CONTENT_TYPE = "application/problem+json"
@@ -55,6 +56,8 @@ def handler(error: Exception, context: dict[str, Any]) -> HttpResponseBase | Non
     request = context.get("request")
     if isinstance(error, CalledOtherwise) and request and request.method in SAFE_METHODS:
         return there(request, error)
+    if isinstance(error, RequestDataTooBig):
+        error = TooLarge()
     if isinstance(error, DjangoValidationError):
         error = exceptions.ValidationError(_by_field(error))
     response = exception_handler(error, context)

@@ -15,6 +15,7 @@ MAX_GPUS = 4096
 MAX_SECONDS = 366 * 24 * 3600
 DAY_MINUTES = 24 * 60
 WEEK_MINUTES = 7 * DAY_MINUTES
+LONGEST_ECHO = 40  # characters of what was sent that a refusal repeats
 
 
 class SpecError(ValueError):
@@ -112,7 +113,7 @@ def _choice_problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
                     "Choose one of %(choices)s: %(name)s can't be %(value)s.",
                     choices=", ".join(choices),
                     name=name,
-                    value=repr(value),
+                    value=repr(value[:LONGEST_ECHO]),
                 ),
             )
 
@@ -199,7 +200,7 @@ def _profile_problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
             "time_zone",
             _(
                 "Give an IANA time zone such as Europe/Berlin, not %(time_zone)s.",
-                time_zone=repr(spec.time_zone),
+                time_zone=repr(spec.time_zone[:LONGEST_ECHO]),
             ),
         )
     if not 1 <= spec.step_minutes <= DAY_MINUTES:

@@ -25,7 +25,9 @@ SWITCHES = {"master_weights", "quantized_base"}
 ALSO = {"gpu_type": "gpu", "technique": "variant"}
 LONGEST_TEXT = 100
 MODEL_SIZE = 'Say how large the model is: "parameters", such as "7B".'
-WITH_UNIT = re.compile(r"(\d{1,40}(?:\.\d{1,40})?(?:[eE][+-]?\d{1,4})?) ?([kKmMbBgGtT]?)", re.ASCII)
+WITH_UNIT = re.compile(r"(\d[\d.,_]{0,79})((?:[eE][+-]?\d{1,4})?) ?([kKmMbBgGtT]?)", re.ASCII)
+GROUPED = re.compile(r"[1-9]\d{0,2}(?:(?P<mark>[.,_])\d{3})(?:(?P=mark)\d{3})*", re.ASCII)
+DECIMAL = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
 
 
 def training_spec(
@@ -104,18 +106,21 @@ def _value(
         if not isinstance(value, bool):
             raise SpecError(f"{name} must be true or false, not {str(value)[:40]!r}.")
         return value
-    found = number(name, value)
+    found = number(name, value, whole=name in whole)
     return int(found) if name in whole and found.is_integer() else found
 
 
-def number(name: str, value: Any) -> float:
-    """Return a number, or text such as "7B", "1.5T", "2,048", as a number."""
+def number(name: str, value: Any, *, whole: bool = False) -> float:
+    """Return a number, or text such as "7B", "1.5T", "1,5T", "2,048", as a number.
+
+    What may be read in two ways is refused, unless the number must be `whole`.
+    """
     if isinstance(value, str):
-        plain = value.replace(",", "").replace("_", "").strip()
-        parts = WITH_UNIT.fullmatch(plain)
-        if not parts:
+        parts = WITH_UNIT.fullmatch(value.strip())
+        digits = _plain(name, parts[1], whole and not parts[3]) if parts else ""
+        if not parts or not DECIMAL.fullmatch(digits):
             raise SpecError(f'{name} must be a number, such as 7e9 or "7B", not {value[:40]!r}.')
-        return float(Decimal(parts[1]) * UNITS[parts[2].lower()])
+        return float(Decimal(digits + parts[2]) * UNITS[parts[3].lower()])
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SpecError(f"{name} must be a number, not {str(value)[:40]!r}.")
     try:
@@ -125,3 +130,21 @@ def number(name: str, value: Any) -> float:
     if not math.isfinite(found):
         raise SpecError(f"{name} must be a finite number.")
     return found
+
+
+def _plain(name: str, digits: str, whole: bool) -> str:
+    """Digits with a point before the decimals: 1.234,5 and 1,234.5 and 1234,5 are the same."""
+    if "_" not in digits and digits.count(",") == 0 and digits.count(".") < 2:
+        return digits
+    last = max(digits.rfind("."), digits.rfind(","))
+    head, mark, tail = digits[:last], digits[last : last + 1], digits[last + 1 :]
+    if GROUPED.fullmatch(digits):
+        plain = re.sub("[.,_]", "", digits)
+        if digits.count(",") == 1 and not whole:
+            raise SpecError(
+                f"{name} can be read in two ways, {digits!r}: write {plain} or {head}.{tail}."
+            )
+        return plain
+    if mark and mark not in head and (head.isdigit() or GROUPED.fullmatch(head)):
+        return f"{re.sub('[.,_]', '', head)}.{tail}"
+    return digits

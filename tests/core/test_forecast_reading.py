@@ -13,7 +13,15 @@ from forecasting.core.training import SpecError
         ("7B", 7e9),
         ("1.5T", 1.5e12),
         ("70 b", 7e10),
-        ("2,048", 2048),
+        ("7,5B", 7.5e9),
+        ("6.738B", 6.738e9),
+        ("0,125", 0.125),
+        ("1.234,5M", 1.2345e9),
+        ("1,234.5M", 1.2345e9),
+        ("1.234.567", 1_234_567),
+        ("1,234,567", 1_234_567),
+        ("1_000_000", 10**6),
+        ("1,5e9", 1.5e9),
         ("32k", 32_000),
         ("125M", 1.25e8),
         ("1e9", 1e9),
@@ -31,6 +39,25 @@ def test_numbers_are_read_with_their_units(written, read):
 def test_what_is_no_number_is_refused(written):
     with pytest.raises(SpecError, match="tokens must be a"):
         number("tokens", written)
+
+
+@pytest.mark.parametrize("written", ["1,2,3", "7_5B", "1,,2", "7,", ",7", "12,34,567", "1.2.3B"])
+def test_marks_that_group_nothing_are_refused(written):
+    with pytest.raises(SpecError, match="tokens must be a number, such as 7e9"):
+        number("tokens", written)
+
+
+def test_what_may_be_read_in_two_ways_is_refused_unless_only_one_is_whole():
+    for written in ("2,048", "1,234B", "1,234e9"):
+        with pytest.raises(SpecError, match=r"two ways, '.,...': write \d{4} or .\.\d{3}\."):
+            number("tokens", written)
+    assert number("sequence_length", "2,048", whole=True) == 2048
+    with pytest.raises(SpecError, match="two ways"):  # both are whole
+        number("sequence_length", "2,048k", whole=True)
+    spec = training_spec(
+        {"parameters": "7,5B", "tokens": 1, "sequence_length": "2,048"}, gpu="H100"
+    )
+    assert (spec.parameters, spec.sequence_length) == (7.5e9, 2048)
 
 
 def test_null_is_not_given_and_the_works_own_type_wins():

@@ -16,6 +16,7 @@ from allocator.pages.submit import Option, Quote
 from budgets.models import Budget
 from config.clock import now
 from config.commands import OneLineCommand
+from config.parsers import LARGEST_BODY
 from workloads import durations
 from workloads.api.estimates import EstimateIn, EstimateOut, estimated
 
@@ -50,12 +51,24 @@ class Command(OneLineCommand):
 
 def _read(name: str) -> dict[str, Any]:
     try:
-        text = sys.stdin.read() if name == "-" else Path(name).read_text("utf-8")
-        found = json.loads(text)
-    except (OSError, ValueError, RecursionError) as error:
+        found = json.loads(_bytes(name).decode("utf-8-sig"))
+    except OSError as error:
+        raise _refuse(f"{name} can't be read: {error.strerror or error}.") from None
+    except RecursionError:
+        raise _refuse(f"{name} is nested too deep: keep it under 100 levels.") from None
+    except ValueError as error:
         raise _refuse(f"{name} can't be read as JSON: {error}.") from None
     if not isinstance(found, dict):
         raise _refuse(f"{name} holds no JSON object.")
+    return found
+
+
+def _bytes(name: str) -> bytes:
+    """What is there, no more than the API would take; what never ends is left off, too."""
+    with sys.stdin.buffer if name == "-" else Path(name).open("rb") as file:
+        found = file.read(LARGEST_BODY + 1)
+    if len(found) > LARGEST_BODY:
+        raise _refuse(f"{name} has more than {LARGEST_BODY:,} bytes: a job takes a few hundred.")
     return found
 
 
