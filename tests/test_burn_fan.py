@@ -1,12 +1,13 @@
 """The burn-down's forecast: the burn report's, day by day, and when a grant runs out."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from allocator.pages import budget_chart, burn_fan
+from allocator.pages import budget_chart, burn_fan, burning
 from budgets.models import Budget
 from ledger import reports
 from ledger.membership import Membership
@@ -151,3 +152,25 @@ def test_before_there_is_one_the_rate_of_the_week_says_when(tree, period):
     assert chart is not None
     assert "forecast_mgpus" not in chart
     assert chart["runs_out"]["label"][0] == "runs out"
+
+
+def test_a_runway_longer_than_the_calendar_is_no_shortage(tree, period):
+    tern = tree["orlo/vision/tern"]
+    give(tern, 10**10, period)
+    for day in range(30):
+        burnt(tern, period, day, 1)
+    burn = burning.burns(period=period, now=NOW)[tern.pk]
+    assert burn.judged
+    assert burn.runway_s is not None
+    assert burn.runway_s > timedelta.max.total_seconds()
+    assert not burn.is_short
+
+
+def test_a_grant_is_short_when_it_lasts_until_a_week_before_the_end(tree, period):
+    tern = tree["orlo/vision/tern"]
+    give(tern, 400, period)
+    for day in range(30):
+        burnt(tern, period, day, 2)
+    burn = burning.burns(period=period, now=NOW)[tern.pk]
+    least = int((period.ends_at - burning.SHORT - NOW).total_seconds())
+    assert [replace(burn, runway_s=least + one).is_short for one in (0, 1)] == [True, False]

@@ -68,7 +68,8 @@ class Burn:
     def is_short(self) -> bool:
         if not self.judged or self.runway_s is None:
             return False
-        return self.now + timedelta(seconds=self.runway_s) + SHORT <= self.ends_at
+        # A runway may be longer than the calendar: seconds are compared, not instants.
+        return self.runway_s <= (self.ends_at - SHORT - self.now).total_seconds()
 
     @property
     def is_behind(self) -> bool:
