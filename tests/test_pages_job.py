@@ -9,8 +9,8 @@ from datetime import timedelta
 import pytest
 
 from allocator.models import Outlook
+from allocator.pages import charge_bars, job_axis
 from allocator.pages import job as pages
-from allocator.pages import job_axis
 from ledger import reports
 from ledger.entries import write
 from ledger.models import Entry
@@ -433,6 +433,24 @@ def test_what_is_charged_at_once_stands_one_on_the_other(cast, day):
     below, above = axis.bars[:2]
     assert (below.kind, below.y, below.height) == ("funded", "116.0", "18.0")
     assert (above.kind, above.y, above.height) == ("unfunded", "98.0", "18.0")
+
+
+def test_a_job_of_many_charges_has_no_more_bars_than_can_be_told_apart(cast, day):
+    job = day.jobs["sky"]
+    first = Entry.objects.filter(job=job, kind="charge").order_by("at").first()
+    as_it_is = {f.attname: getattr(first, f.attname) for f in Entry._meta.fields if f.name != "id"}
+    length = first.until - first.at
+    Entry.objects.bulk_create(
+        Entry(
+            **as_it_is
+            | {"at": first.at - n * length, "until": first.until - n * length, "key": f"{n}:bars"}
+        )
+        for n in range(1, 600)
+    )
+    page = read(cast["admin"], job)
+    assert len(page.axis.bars) <= charge_bars.MOST + 1
+    assert len(page.money.charges.lines) > 600
+    assert "GPU-time per 2 h, up to" in text_of(open_as(cast["admin"], job))
 
 
 def test_marks_are_round_hours_of_the_reader_s_zone(cast, day):

@@ -6,13 +6,14 @@ Across in percent of the width, so that it fits any screen; up and down in pixel
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.utils import timezone
 
 from allocator import timesteps
+from allocator.pages import charge_bars
 from allocator.pages.queue import Why
 from ledger.reports import ChargeLine, JobCharges
 from workloads.models import Job, Run
@@ -65,6 +66,7 @@ class Axis:
     runs: list[Part]
     cuts: list[Mark]  # preemptions
     bars: list[Bar]
+    bar_hours: int  # that a bar stands for; 0: each is a charge, of a timestep
     most_gpu_seconds: int  # of the tallest bar
     now: str
     now_is_late: bool  # so near the right edge that its label stands before it
@@ -91,7 +93,8 @@ def axis(
     last = job.ended_at or max([now, *(ends or ()), *([why.high] if why and why.high else [])])
     scale = _Scale(job.submitted_at, max(last, job.submitted_at + timedelta(minutes=30)))
     runs = [run for run in job.runs.all() if run.started_at is not None]
-    most = max(_by_start(charges).values(), default=0)
+    bar_hours, lines = charge_bars.joined(charges.lines)
+    most = max(_by_start(lines).values(), default=0)
     until = min(now, scale.end)
     low, likely, high = ends or (None, None, None)
     return Axis(
@@ -103,7 +106,8 @@ def axis(
             for run in runs
             if run.end_reason == Run.EndReason.PREEMPTED and run.ended_at is not None
         ],
-        bars=[*_bars(charges, most, scale), *_in_flight(job, runs, most, scale, now)],
+        bars=[*_bars(lines, most, scale), *_in_flight(job, runs, most, scale, now)],
+        bar_hours=bar_hours,
         most_gpu_seconds=most,
         now="" if job.has_ended else scale.x(until),
         now_is_late=scale.is_late(until),
@@ -187,18 +191,18 @@ def _run(job: Job, run: Run, scale: _Scale, now: datetime) -> Iterator[Part]:
             yield scale.part(a, b, kind, run.number)
 
 
-def _by_start(charges: JobCharges) -> dict[datetime, int]:
+def _by_start(lines: Sequence[ChargeLine]) -> dict[datetime, int]:
     """GPU-seconds of the charges that begin at the same instant, funded and not."""
     sums: dict[datetime, int] = defaultdict(int)
-    for line in charges.lines:
+    for line in lines:
         sums[line.start] += line.gpu_seconds
     return sums
 
 
-def _bars(charges: JobCharges, most: int, scale: _Scale) -> Iterator[Bar]:
+def _bars(lines: Sequence[ChargeLine], most: int, scale: _Scale) -> Iterator[Bar]:
     """Yield a bar for each charge; what is charged at once stands one on the other."""
     below: dict[datetime, float] = defaultdict(float)
-    for line in sorted(charges.lines, key=lambda line: (line.start, not line.funded)):
+    for line in sorted(lines, key=lambda line: (line.start, not line.funded)):
         height = HEIGHT * line.gpu_seconds / most
         parked = HEIGHT * line.parked_gpu_seconds / most
         below[line.start] += height
