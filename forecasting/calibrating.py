@@ -29,6 +29,7 @@ from workloads.models import Service
 from workloads.specs import MAX_GPUS
 
 logger = logging.getLogger(__name__)
+TRIES = 3  # as often terms may change while a profile is made; whoever changes them makes one, too
 
 
 @dataclass(frozen=True)
@@ -48,18 +49,24 @@ def recalibrate(*, service: Service, now: datetime, by: User | None = None) -> S
     """Make the next version, put it in force unless it is worse, and look ahead with it.
 
     Of two at once one writes, and both answer with what it wrote, unless it was made with other
-    terms. Raises Refused where traffic or a GPU's rate don't suffice.
+    terms; terms that were changed meanwhile count, or whoever is slower would put old ones in
+    force. Raises Refused where traffic or a GPU's rate don't suffice.
     """
     _check_lives(service)
-    seen = profiles.newest(service)
-    gpu_rates.measure(service=service, now=now)
-    made = make(service, now)
-    with transaction.atomic():
-        row = Service.objects.select_for_update(no_key=True).get(pk=service.pk)
-        latest = profiles.newest(row)
-        if latest is not None and latest != seen and latest.terms == asdict(made.terms):
-            return latest
-        written = _write(row, latest, made, by, now)
+    row = service
+    for left in reversed(range(TRIES)):
+        seen = profiles.newest(row)
+        gpu_rates.measure(service=row, now=now)
+        made = make(row, now)
+        with transaction.atomic():
+            row = Service.objects.select_for_update(no_key=True).get(pk=service.pk)
+            latest = profiles.newest(row)
+            if latest is not None and latest != seen and latest.terms == asdict(made.terms):
+                return latest
+            if left and _terms_now(row) != asdict(made.terms):
+                continue
+            written = _write(row, latest, made, by, now)
+            break
     looking_ahead.look(service=row, now=now)
     return written
 
@@ -157,7 +164,11 @@ def _has_other_terms(service: Service) -> bool:
     newest = profiles.newest(service)
     if newest is None:
         return True
-    return bool(newest.terms != asdict(profiles.terms_of(service, profiles.rate_of(service))))
+    return bool(newest.terms != _terms_now(service))
+
+
+def _terms_now(service: Service) -> dict[str, Any]:
+    return asdict(profiles.terms_of(service, profiles.rate_of(service)))
 
 
 def problem(service: Service, *, now: datetime) -> str:

@@ -28,6 +28,7 @@ KEPT = 7  # newest estimators of a kind whose parameters are kept, beside the ac
 OWN_TYPE = ("gpu", "gpu_type")
 State = Estimator.State
 MEANWHILE = "Another was switched to meanwhile."
+BEHIND = "The clock is behind jobs that were learned from: set it right."
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,8 @@ def retrain(*, kind: str, now: datetime, dry_run: bool = False) -> Retrained:
     known = (KINDS[kind].version, rows.ended[-1], len(rows.ended))
     if newest is not None and (newest.method, newest.newest_at, newest.rows) == known:
         return Retrained(kind, newest.rows, "No job has ended since the last time.")
+    if old is not None and rows.ended[-1] < old.newest_at:
+        return Retrained(kind, len(rows.seconds), BEHIND)
     history = History.of(rows.described, rows.seconds)
     learned = comparing.learn_and_play(history)
     before = None if old is None else _correction(old)

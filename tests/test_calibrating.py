@@ -377,7 +377,8 @@ def test_what_was_made_meanwhile_with_other_terms_does_not_count(calibrated, mon
     calibrating.change(**asked, least_gpus=4, most_gpus=6)
     found = profiles.in_force(calibrated.service)
     assert found is not None
-    assert (found.version, min(found.week), max(found.week)) == (3, 4, 6)
+    # Whoever read the terms before the change takes the new ones, so that both say the same.
+    assert (found.version, min(found.week), max(found.week)) == (2, 4, 6)
 
 
 # --- Clock changes, gaps, launches ---------------------------------------------------------------

@@ -127,6 +127,14 @@ def test_nothing_new_is_not_learned_twice(petrel, pool):
     assert Estimator.objects.count() == 1
 
 
+def test_a_clock_that_was_set_back_unlearns_nothing(petrel, pool):
+    history(petrel, pool, 40)
+    assert retrain().switched
+    found = retrain(now=T0 + 20 * HOUR)
+    assert (found.estimator, found.why) == (None, retraining.BEHIND)
+    assert Estimator.objects.get().rows == 40
+
+
 def test_other_code_learns_anew_though_no_job_has_ended(petrel, pool, monkeypatch):
     history(petrel, pool, 20)
     retrain()
