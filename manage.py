@@ -16,6 +16,9 @@ def main() -> None:
 
     try:
         execute_from_command_line(sys.argv)
+    except KeyboardInterrupt:
+        print("\nallotment: stopped.", file=sys.stderr)
+        sys.exit(130)  # as shells tell of Ctrl-C
     except DatabaseError:
         from config.migrated import what_to_run
 

@@ -11,12 +11,14 @@ from django.utils.datastructures import MultiValueDict
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from allocator.core.events import OPTIONAL, REQUIRED
 from allocator.core.simulate import POLICIES
 from allocator.pages.simulator import Listing
 from allocator.pages.simulator_figures import POLICY_RULES, POLICY_WORDS
 from allocator.reviews import commenting, keeping
 from allocator.simulating import asking
 from allocator.simulating.asking import TODAY, Draft
+from allocator.simulating.given import Asked
 from budgets.refusals import Refused
 from clusters.models import Pool
 from clusters.numerals import Number
@@ -25,6 +27,7 @@ from config.fields import YEARS, wrong_year
 HISTORY, TRACE = "history", "trace"
 PRESETS = (1, 3, 7, 14, 28)
 NOW, EQUAL, FILE = "now", "equal", "file"
+EVENTS_HEAD = ",".join((*REQUIRED, *OPTIONAL)) + "\n"
 CONTROL = {"class": "form-control"}
 SELECT = {"class": "form-select"}
 # The fields that a refusal names, where they are called otherwise on the page.
@@ -77,6 +80,25 @@ class SimulationForm(forms.Form):
         max_length=20,
         widget=forms.TextInput(attrs={**CONTROL, "placeholder": "56x8"}),
         help_text=gettext_lazy("Nodes × GPUs, as in 56x8. Empty: the fleet as it is."),
+    )
+    planned_windows = forms.BooleanField(
+        required=False, widget=forms.CheckboxInput(attrs={"class": "form-check-input"})
+    )
+    events = forms.CharField(
+        label=gettext_lazy("Windows and failures, a line each"),
+        required=False,
+        initial=EVENTS_HEAD,
+        widget=forms.Textarea(attrs={**CONTROL, "rows": 4, "spellcheck": "false"}),
+        help_text=gettext_lazy(
+            "window or failure, a node, from and to in seconds from the start; to empty: to the "
+            "end. As in window,n0001,3600,7200,"
+        ),
+    )
+    events_file = forms.FileField(
+        label=gettext_lazy("Or an events file"),
+        required=False,
+        widget=forms.FileInput(attrs={**CONTROL, "accept": ".csv"}),
+        help_text=gettext_lazy("The same as CSV, as the simulate command takes it."),
     )
     shares = forms.ChoiceField(label=gettext_lazy("Shares"), widget=forms.Select(attrs=SELECT))
     tree_file = forms.FileField(
@@ -154,6 +176,16 @@ class SimulationForm(forms.Form):
         """Each policy's checkbox with its rule."""
         return [(box, str(POLICY_RULES[box.data["value"]])) for box in self["policies"]]
 
+    @property
+    def befalls(self) -> bool:
+        """Whether anything was said of what befalls the nodes: else it stays folded."""
+        named = ("planned_windows", "events", "events_file")
+        return self.is_bound and any(name in self.errors or self._given(name) for name in named)
+
+    def _given(self, name: str) -> object:
+        value = self.cleaned_data.get(name)
+        return value and value.strip() != EVENTS_HEAD.strip() if name == "events" else value
+
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or self.cleaned_data
         if cleaned.get("source") == TRACE:
@@ -166,6 +198,8 @@ class SimulationForm(forms.Form):
         for name in ("starts_on", "ends_on"):
             if (day := cleaned.get(name)) is not None and day.year not in YEARS:
                 self.add_error(name, wrong_year())
+        if cleaned.get("events_file") and self._given("events"):
+            self.add_error("events", _("Give lines or a file, one of them."))
         if cleaned.get("shares") == FILE and not cleaned.get("tree_file"):
             self.add_error("tree_file", _("Choose a tree file."))
         return cleaned
@@ -191,10 +225,19 @@ class SimulationForm(forms.Form):
             "window": self.window,
             "trace_name": trace.name[:100] if trace else "",
             "trace": _text(trace, "file") if trace else "",
+            "events": self._events(),
             "draft": self._draft(),
             "equal": given["shares"] == EQUAL,
             **{name: given[name] for name in ("name", "nodes", "policies", "seed")},
         }
+
+    def _events(self) -> Asked:
+        given = self.cleaned_data
+        planned, file = given["planned_windows"], given["events_file"]
+        if file:
+            return Asked(_text(file, "events_file"), file.name[:100], planned=planned)
+        lines = given["events"] if self._given("events") else ""
+        return Asked(lines, _("The events"), planned=planned)
 
     def _draft(self) -> Draft:
         kind, _colon, number = self.cleaned_data["shares"].partition(":")
@@ -210,6 +253,8 @@ class SimulationForm(forms.Form):
         """Put what was refused beside the field that it names."""
         named = next(iter(refused.message_dict))
         field = FIELDS.get(named, named)
+        if named == "events" and self.cleaned_data.get("events_file"):
+            field = "events_file"
         if field == "starts_on" and self.cleaned_data.get("days"):
             field = "days"
         self.add_error(field if field in self.fields else None, refused.sentence)

@@ -272,6 +272,9 @@ class Simulation(models.Model):
     trace_name = models.CharField(max_length=100, blank=True)
     trace = models.TextField(blank=True)
     nodes = models.CharField(max_length=20, blank=True)  # as in 56x8; empty: the fleet as it is
+    events_name = models.CharField(max_length=100, blank=True)
+    events = models.TextField(blank=True)  # as in an events file; empty: what befell a history
+    planned_windows = models.BooleanField(default=False)  # whether they are among the events
     shares = models.CharField(max_length=10, choices=Shares, default=Shares.NOW)
     change_set = models.ForeignKey(
         ChangeSet, null=True, blank=True, on_delete=models.PROTECT, related_name="+"

@@ -2,10 +2,12 @@
 
 import json
 from copy import deepcopy
+from functools import partial
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
+from allocator import maintenance
 from allocator.models import Simulation
 from allocator.pages import simulator_measures
 from allocator.pages.simulator_measures import SPECS, lines
@@ -128,6 +130,78 @@ def test_a_trace_and_a_tree_are_uploaded(ines):
     assert answer.status_code == 302
     row = Simulation.objects.get()
     assert (row.trace, row.trace_name, row.nodes, row.shares) == (TRACE, "own.csv", "2x8", "file")
+
+
+EVENTS = "event,node,from_s,to_s,known_s\n"
+OF_TRACE = FORM | {"source": "trace", "shares": "equal"}
+
+
+def given_file(text, name="e.csv"):
+    return SimpleUploadedFile(name, text.encode())
+
+
+def test_windows_and_failures_are_typed_or_uploaded(ines):
+    lines = f"{EVENTS}window,h100-n0,60,120,\n"
+    posted(ines, "/simulator", OF_TRACE | {"file": given_file(TRACE, "t.csv"), "events": lines})
+    row = Simulation.objects.get()
+    assert (row.events, row.events_name) == (f"{EVENTS}window,h100-n0,60,120,0\n", "The events")
+    given = {"events_file": given_file(lines), "events": EVENTS}
+    posted(ines, "/simulator", FORM | given)
+    assert Simulation.objects.first().events_name == "e.csv"
+    posted(ines, "/simulator", FORM | {"events": f"  {EVENTS}\n"})
+    assert Simulation.objects.first().events == ""
+    assert "e.csv" in shown(ines, f"/simulator/{row.pk + 1}")
+
+
+@pytest.mark.parametrize(
+    ("given", "said", "field"),
+    [
+        ({"events": "no events"}, "The events has no column event", "events"),
+        ({"events": f"{EVENTS}flood,x,1,2,\n"}, "The events, line 2: event is", "events"),
+        ({"events": f"{EVENTS}window,n7,1,2,\n"}, "no node", "events"),
+        ({"events_file": (EVENTS, "e.csv")}, "There are no events in it", "events_file"),
+        ({"events_file": (f"{EVENTS}flood,x,1,2,\n", "e.csv")}, "e.csv, line 2", "events_file"),
+        ({"events_file": ("\0", "e.csv")}, "no text in UTF-8", "events_file"),
+        ({"planned_windows": "on"}, "No window is planned", ""),
+        ({"events_file": (EVENTS, "e.csv"), "events": "window"}, "Give lines or a file", "events"),
+    ],
+)
+def test_wrong_events_are_said_beside_their_field(ines, given, said, field):
+    files = {n: given_file(*one) if isinstance(one, tuple) else one for n, one in given.items()}
+    answer = posted(ines, "/simulator", FORM | files)
+    text = answer.content.decode()
+    assert answer.status_code == 422
+    assert said in text
+    assert '<details class="befalls" open>' in text
+    if field:
+        assert said in text.partition(f'id="id_{field}_error">')[2].partition("</p>")[0]
+    assert not Simulation.objects.exists()
+
+
+def test_windows_that_are_planned_are_ticked_in(ines, day):
+    assert "id_planned_windows" not in shown(ines, "/simulator")
+    (node,) = make.make_nodes(day.place.nodes[0].pool, name="spare")
+    window = {"starts_at": NOW + HOUR, "ends_at": NOW + 2 * HOUR, "reason": "x", "by": None}
+    maintenance.set_window(nodes=[node], now=NOW, **window)
+    assert "The window that is planned for one of our nodes" in shown(ines, "/simulator")
+    posted(ines, "/simulator", FORM | {"planned_windows": "on"})
+    row = Simulation.objects.get()
+    assert row.events == f"{EVENTS}window,spare,3600,7200,0\n"
+    assert "windows that are planned" in shown(ines, f"/simulator/{row.pk}")
+
+
+def test_the_api_takes_events_and_refuses_them_alike(root):
+    body = {"history": {"days": 1}, "events": {"text": f"{EVENTS}flood,x,1,2,\nfailure,y,1,2,\n"}}
+    send = partial(client_of(root).post, "/api/v1/simulations/", content_type="application/json")
+    answer = send(body)
+    assert answer.status_code == 400
+    for said in ("events.csv, line 2: event is", "events.csv, line 3: there is no node"):
+        assert said in str(answer.json())
+    answer = send(body | {"events": {"name": "x.csv", "text": f"{EVENTS}failure,h100-n1,1,2,\n"}})
+    assert answer.status_code == 201, answer.json()
+    assert (answer.json()["events_name"], answer.json()["planned_windows"]) == ("x.csv", False)
+    answer = send({"history": {"days": 1}, "planned_windows": True})
+    assert "No window is planned" in str(answer.json())
 
 
 def test_a_draft_and_a_plan_are_offered_to_who_may_propose(day, ines):

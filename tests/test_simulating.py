@@ -12,17 +12,19 @@ from django.core.management import call_command
 from django.db import OperationalError
 from django.http import Http404
 
-from allocator import tasks
+from allocator import maintenance, tasks
 from allocator.management.commands import _history
 from allocator.models import Simulation
 from allocator.pages import simulator
 from allocator.simulating import asking, history, results, running
 from allocator.simulating.asking import Draft
+from allocator.simulating.given import Asked
 from allocator.simulating.pace import Pace
 from budgets import services, structure
 from budgets.access import standing
 from budgets.period_plans import NewShares, plan_shares
 from budgets.refusals import Refused
+from clusters.models import NodeState, Pool
 from tests import factories as make
 from tests.factories import HOUR, T0
 from tests.pages_day import NOW
@@ -32,6 +34,7 @@ from workloads.models import Job
 pytestmark = pytest.mark.django_db
 WINDOW = (T0, NOW)
 HEAD = "job_id,submit_time_s,gpus,duration_s,group"
+EVENTS = "event,node,from_s,to_s\n"
 TRACE = f"{HEAD}\n1,0,4,600,nlp\n2,60,8,600,vision\n"
 
 
@@ -181,6 +184,42 @@ def test_a_trace_is_played_with_equal_shares_or_a_tree_of_its_own(root):
         got = {b["path"]: b["entitled_gpu_seconds"] for b in course["budgets"] if b["parent"]}
         assert got == {name: part * 16 * 86_400 for name, part in wanted.items()}
         assert done.result["did"] is None
+
+
+def test_what_is_given_befalls_the_nodes_of_a_trace(root):
+    """Lines and windows that are planned, which count from now."""
+    (node,) = make.make_nodes(Pool.objects.get(), name="spare")
+    maintenance.set_window(
+        nodes=[node], starts_at=NOW + 4 * HOUR, ends_at=NOW + 6 * HOUR, reason="x", by=None, now=NOW
+    )
+    lines = f"{EVENTS}failure,h100-n0,300,7200\nfailure,h100-n1,99999,\n"
+    made = ask(
+        root, window=None, trace=TRACE, equal=True, events=Asked(lines, "e.csv", planned=True)
+    )
+    assert (made.events_name, made.planned_windows) == ("e.csv", True)
+    assert "window,spare,14400,21600,0" in made.events.splitlines()
+    done = run()
+    assert done.state == "done", done.error
+    (course,) = done.result["courses"]
+    assert (course["failed_runs"], course["down_gpu_seconds"]) == (1, 8 * 6900)
+    assert "2 windows and failures of nodes befall the fleet, as given." in done.result["notes"]
+    assert "1 event that was given is of other days, and left out." in done.result["notes"]
+    assert results.runs_of(done)["empty"] == [
+        ["spare", 14400, 21600, False],
+        ["h100-n0", 300, 7200, True, False],
+    ]
+
+
+def test_what_is_given_stands_in_for_what_befell_a_history(root, day):
+    NodeState.objects.create(node=day.place.nodes[0], at=T0 + HOUR, state="down")
+    ask(root)
+    assert run().result["courses"][0]["down_gpu_seconds"] == 8 * (7928 - 3600)
+    ask(root, events=Asked(f"{EVENTS}failure,h100-n1,60,120\n"))
+    done = run()
+    assert done.result["courses"][0]["down_gpu_seconds"] == 8 * 60
+    said = " ".join(done.result["notes"])
+    assert "1 window or failure that there really was is left out: others are given." in said
+    assert "as it was" not in said
 
 
 def test_a_trace_s_jobs_that_get_more_than_they_ask_are_counted(root):
@@ -410,10 +449,17 @@ REFUSED = [
     ({"window": None, "trace": "x" * 900_001, "equal": True}, "over 900,000 characters"),
     ({"window": None, "trace": "a,b\n", "equal": True}, "trace.csv has no column job_id"),
     ({"window": None, "trace": HEAD, "equal": True}, "has no jobs"),
-    ({"window": None, "trace": TWICE, "equal": True}, "must be a whole number.* 1 more can't"),
+    ({"window": None, "trace": TWICE, "equal": True}, "line 3: gpus.* line 4: submit"),
     ({"window": None, "trace": TRACE}, "group 'nlp' is no leaf of the tree"),
     ({"window": None, "trace": TRACE, "equal": True, "nodes": "2x2"}, "needs 8 GPUs in one"),
     ({"draft": Draft(file="{")}, "The tree file: "),
+    ({"events": Asked("a,b\n")}, "events.csv has no column event"),
+    ({"events": Asked(EVENTS)}, "There are no events in it"),
+    ({"events": Asked("x" * 900_001)}, "over 900,000 characters"),
+    ({"events": Asked(f"{EVENTS}flood,x,1,2\nwindow,n9,1,2\n")}, "line 2.*line 3.*no node 'n9'"),
+    ({"events": Asked(EVENTS + "window,n9,1,2\n" * 7)}, "line 6.* 2 more can't be read"),
+    ({"events": Asked(planned=True)}, "No window is planned for a node"),
+    ({"events": Asked(planned=True), "nodes": "2x8"}, "planned for our own nodes"),
     (
         {"window": None, "trace": f"{HEAD}\n1,9000000,1,60,a\n", "equal": True},
         "It spans 105 days, and at most 62 go",

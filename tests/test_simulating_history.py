@@ -39,6 +39,11 @@ def read(start=T0, end=NOW, now=NOW, **more):
     return history.read(start=start, end=end, now=now, leaves=tree_now(now).leaves, **more)
 
 
+def told(past):
+    gpus = sum(node.gpus for node in past.nodes)
+    return telling.notes(past.trace, past.events, gpus, past=past)
+
+
 def row(day, name, submitted, lasts, path, **more):
     job = day.jobs[name]
     given = {**FREE, "parked_s": 0, **more}
@@ -106,7 +111,7 @@ def test_a_service_wants_what_was_forecast_for_it_else_its_profile(day):
     assert found.demand == (2, 2, 5, 3, 1)
     assert [node.gpus for node in past.nodes] == [8, 8]
     assert str(chat.pk) not in {job.job_id for job in past.trace.jobs}
-    assert "1 real-time service wants" in " ".join(telling.notes(past))
+    assert "1 real-time service wants" in " ".join(told(past))
 
 
 def test_a_service_from_after_the_window_or_that_wants_nothing_is_left_out(day):
@@ -137,7 +142,11 @@ def test_what_befell_the_fleet_befalls_it_again(day):
 def test_a_node_that_came_later_is_down_until_then(day):
     last = day.place.nodes[-1]
     Node.objects.filter(pk=last.pk).update(active_from=T0 + 5 * MINUTE)
-    assert read().events.failures == (Failure(last.name, 0, 300),)
+    past = read()
+    assert past.events.failures == (Failure(last.name, 0, 300, is_new=True),)
+    said = " ".join(told(past))
+    assert "1 node came into use after the first second: it runs nothing before" in said
+    assert "is down" not in said
 
 
 def test_a_job_of_a_budget_that_is_no_leaf_any_more_is_left_out(day):
@@ -202,6 +211,19 @@ def test_the_command_plays_the_history(day, clock, tmp_path):
     found = json.loads(figures.read_text())
     assert (found["trace"], found["gpus"], found["seconds"]) == ("history", 16, 7928)
     assert [one["policy"] for one in found["policies"]] == ["fifo"]
+
+
+def test_the_command_takes_other_events_instead_of_what_befell(day, clock, tmp_path):
+    NodeState.objects.create(node=day.place.nodes[0], at=T0 + HOUR, state="down")
+    path = tmp_path / "e.csv"
+    path.write_text("event,node,from_s,to_s\nfailure,h100-n1,60,120\nwindow,h100-n7,1,2\n")
+    given = {"history": ["2026-10-01", "2026-10-01T02:12:08Z"], "events": str(path)}
+    with pytest.raises(CommandError, match="1 row can't be read"):
+        run(**given)
+    out, err = run(**given, skip_bad_rows=True)
+    assert "no node 'h100-n7': the fleet has h100-n0, h100-n1." in err
+    assert "1 window or failure that there really was is left out" in err
+    assert "runs ended by failures" in out
 
 
 @pytest.mark.parametrize(

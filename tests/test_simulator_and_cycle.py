@@ -212,3 +212,35 @@ def test_so_are_days_with_services_a_drain_and_failures(seed: int) -> None:
     assert any(ended == "preempted" for *_, ended in real)
     assert {name for name, *_ in held} == {"chat", "scan"}
     assert {funded for *_, funded in held} == {True, False}
+
+
+def random_events(seed: int) -> Events:
+    """Windows and failures at odd seconds, some of which overlap on a node, or take all nodes."""
+    draw = random.Random(seed)
+    names = ("n0001", "n0002", "n0003")
+    windows, failures, free = [], [], dict.fromkeys(names, 0)
+    for _ in range(draw.randrange(2, 6)):
+        start = draw.randrange(HOUR, 20 * HOUR)
+        windows.append(Window(draw.choice(names), start, start + draw.randrange(60, 4 * HOUR)))
+    for _ in range(draw.randrange(2, 6)):
+        # One after another on a node: two at once are one, which the simulated cluster can't tell.
+        name = draw.choice(names)
+        down = free[name] + draw.randrange(60, 8 * HOUR)
+        free[name] = down + draw.randrange(60, 3 * HOUR)
+        failures.append(Failure(name, down, free[name]))
+    if draw.random() < 0.5:
+        begin = max(free.values()) + HOUR
+        failures += [Failure(name, begin, begin + 1234) for name in names]
+    return Events(tuple(windows), tuple(failures))
+
+
+@pytest.mark.django_db
+@pytest.mark.once
+@pytest.mark.parametrize("seed", [5])  # a minute each
+def test_so_are_days_of_random_events(seed: int) -> None:
+    jobs = sorted([*a_day(seed, 24), *services()], key=lambda row: row.submit_time_s)
+    events = random_events(seed)
+    real, held = in_the_database(jobs, events, nodes=3)
+    simulated, served = in_the_simulator(jobs, events, nodes=3)
+    assert simulated == real
+    assert stretches(served) == stretches(held)

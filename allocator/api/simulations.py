@@ -21,6 +21,7 @@ from allocator.core.simulate import POLICIES
 from allocator.models import Simulation
 from allocator.simulating import asking, results
 from allocator.simulating.asking import TODAY, Draft
+from allocator.simulating.given import Asked
 from budgets import services
 from budgets.access import Standing, get_budget_or_404, simulated_q, standing, visible_q
 from budgets.models import WHOLE, Budget, ChangeSet, Period
@@ -29,7 +30,7 @@ from clusters.saying import say as _
 from config import clock
 from config.fields import Boolean, Instant, Integer, Strict, Text
 
-HEAVY = ("trace", "trees", "picture")
+HEAVY = ("trace", "events", "trees", "picture")
 NONE_SEEN = gettext_lazy("There is none with this number, or none that you see.")
 DRAFTS = ("change_set", "period", "draft", "tree", "equal_shares")
 
@@ -63,6 +64,13 @@ class TraceIn(Strict):
     text = Text()
 
 
+class EventsIn(Strict):
+    """What befalls the nodes as an events file's text."""
+
+    name = Text(max_length=100, default="events.csv")
+    text = Text()
+
+
 class DraftIn(Strict):
     """New shares of all children of one budget, which need not be proposed yet."""
 
@@ -84,6 +92,8 @@ class SimulationIn(Strict):
     history = HistoryIn(required=False)
     trace = TraceIn(required=False)
     nodes = Text(default="", allow_blank=True, max_length=20, help_text="56x8; else as they are")
+    events = EventsIn(required=False)
+    planned_windows = Boolean(default=False)
     change_set = Integer(required=False)
     period = Integer(required=False)
     draft = DraftIn(required=False)
@@ -115,6 +125,8 @@ class SimulationOut(serializers.ModelSerializer[Simulation]):
                 "history",
                 "trace_name",
                 "nodes",
+                "events_name",
+                "planned_windows",
                 "shares",
                 "change_set",
                 "period",
@@ -203,7 +215,7 @@ def _arguments(request: Request, given: dict[str, Any], now: datetime) -> dict[s
     window = None
     if "history" in given:
         window = HistoryIn().window(dict(given["history"]), now)
-    trace = given.get("trace", {})
+    trace, events = given.get("trace", {}), given.get("events", {})
     budget = given.get("budget")
     return {
         "by": cast(User, request.user),
@@ -212,6 +224,7 @@ def _arguments(request: Request, given: dict[str, Any], now: datetime) -> dict[s
         "trace_name": trace.get("name", ""),
         "trace": trace.get("text", ""),
         "budget": None if budget is None else _budget(request, "budget", budget),
+        "events": Asked(**events, planned=given["planned_windows"]),
         "draft": _draft(request, given),
         "equal": given["equal_shares"],
         **{name: given[name] for name in ("name", "nodes", "policies", "seed")},

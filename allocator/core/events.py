@@ -4,15 +4,19 @@ Seconds are whole and count from the start of what is simulated; spans are half-
 """
 
 import csv
-from collections.abc import Iterable
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .rows import MOST_SECONDS, BadRow, Line
 from .validate import ProblemError
 
 REQUIRED = ("event", "node", "from_s", "to_s")
+OPTIONAL = ("known_s",)
 WINDOW, FAILURE = "window", "failure"
 LONGEST_S = 10 * MOST_SECONDS
+NAMED = 4  # so many nodes are not listed one by one
+MOST_EVENTS = 10_000  # each plan looks at all that are not over
 
 
 @dataclass(frozen=True)
@@ -36,11 +40,15 @@ class Window:
 
 @dataclass(frozen=True)
 class Failure:
-    """A node that is down in [down, up); up None: to the end. It ends the runs that it holds."""
+    """A node that is down in [down, up); up None: to the end. It ends the runs that it holds.
+
+    ``is_new``: it was not down, but not there yet.
+    """
 
     node: str
     down_s: int
     up_s: int | None
+    is_new: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,8 +59,8 @@ class Events:
     failures: tuple[Failure, ...] = ()
     problems: tuple[str, ...] = ()
 
-    def __bool__(self) -> bool:
-        return bool(self.windows or self.failures)
+    def __len__(self) -> int:
+        return len(self.windows) + len(self.failures)
 
     @property
     def nodes(self) -> set[str]:
@@ -75,10 +83,10 @@ class Events:
                 and one.known_s < end_s
             ),
             tuple(
-                Failure(
-                    one.node,
-                    max(0, one.down_s - start_s),
-                    None if one.up_s is None else one.up_s - start_s,
+                replace(
+                    one,
+                    down_s=max(0, one.down_s - start_s),
+                    up_s=None if one.up_s is None else one.up_s - start_s,
                 )
                 for one in self.failures
                 if _ends(one.up_s) > start_s and one.down_s < end_s
@@ -100,10 +108,13 @@ def check_nodes(events: Events, nodes: Iterable[str]) -> None:
         )
 
 
-def read_events(lines: Iterable[str], name: str) -> Events:
-    """Events from CSV lines; ``name`` is what sentences call the file. Raises `ProblemError` where
-    the first line lacks a column, or a line can't be parsed at all."""
-    reader = csv.DictReader(lines)
+def read_events(lines: Iterable[str], name: str, nodes: Sequence[str]) -> Events:
+    """Events of these nodes from CSV lines; ``name`` is what sentences call the file.
+
+    Raises `ProblemError` where the first line lacks a column, a line can't be parsed at all, or
+    there are too many.
+    """
+    reader, known = csv.DictReader(lines), dict.fromkeys(nodes)
     windows: list[Window] = []
     failures: list[Failure] = []
     problems: list[str] = []
@@ -116,7 +127,7 @@ def read_events(lines: Iterable[str], name: str) -> Events:
             )
         for row in reader:
             try:
-                found = _event(Line(f"{name}, line {reader.line_num}", row))
+                found = _event(Line(f"{name}, line {reader.line_num}", row), known)
             except BadRow as bad:
                 problems.append(str(bad))
                 continue
@@ -124,6 +135,10 @@ def read_events(lines: Iterable[str], name: str) -> Events:
                 windows.append(found)
             else:
                 failures.append(found)
+            if len(windows) + len(failures) > MOST_EVENTS:
+                raise ProblemError(
+                    f"{name} has over {MOST_EVENTS:,} events: leave out those of other days."
+                )
     except csv.Error as error:
         raise ProblemError(
             f"{name}, line {reader.line_num}: can't be read ({error}): give one event a line."
@@ -131,16 +146,43 @@ def read_events(lines: Iterable[str], name: str) -> Events:
     return Events(tuple(windows), tuple(failures), tuple(problems))
 
 
-def _event(line: Line) -> Window | Failure:
+def write_events(events: Events) -> Iterator[str]:
+    """Events as CSV, line by line; `read_events` gives the same again."""
+    yield ",".join((*REQUIRED, *OPTIONAL)) + "\n"
+    rows = [
+        *((WINDOW, one.node, one.start_s, one.end_s, one.known_s) for one in events.windows),
+        *((FAILURE, one.node, one.down_s, one.up_s, None) for one in events.failures),
+    ]
+    for row in rows:
+        line = io.StringIO()
+        csv.writer(line, lineterminator="\n").writerow(row)
+        yield line.getvalue()
+
+
+def _event(line: Line, nodes: Mapping[str, None]) -> Window | Failure:
+    line.check_width()
     kind = line.one_of("event", (WINDOW, FAILURE), "")
     node = line.text("node")
+    if node not in nodes:
+        raise BadRow(f"{line.where}: there is no node {node!r}: the fleet has {_some(nodes)}.")
     start = line.whole("from_s", least=0, most=LONGEST_S)
     end = line.maybe("to_s", least=0, most=LONGEST_S)
+    known = line.maybe("known_s", least=0, most=LONGEST_S) or 0
     if end is not None and end <= start:
         raise BadRow(f"{line.where}: to_s is {end}, but must be after from_s ({start}), or empty.")
     if kind == FAILURE:
         return Failure(node, start, end)
-    return Window(node, start, end, line.maybe("known_s", least=0, most=LONGEST_S) or 0)
+    if end is not None and known >= end:
+        raise BadRow(
+            f"{line.where}: known_s is {known}, but must be before to_s ({end}): a window that is "
+            "over does nothing."
+        )
+    return Window(node, start, end, known)
+
+
+def _some(nodes: Iterable[str]) -> str:
+    first, *rest = nodes
+    return ", ".join((first, *rest)) if len(rest) < NAMED else f"{first} to {rest[-1]}"
 
 
 def _ends(at: int | None) -> int:

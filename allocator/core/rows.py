@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 DAY_S = 24 * 3600
 MOST_SECONDS = 366 * DAY_S
@@ -19,6 +20,18 @@ class Line:
 
     where: str
     row: Mapping[str, str | None]
+
+    def check_width(self) -> None:
+        """Refuse values beyond the columns: something with a comma in it, most likely."""
+        # csv.DictReader keeps them as a list under None, which its type doesn't tell.
+        beyond = cast(Mapping[None, list[str]], self.row).get(None, ())
+        more = sum(bool(value.strip()) for value in beyond)
+        if more:
+            values = "one value" if more == 1 else f"{more} values"
+            raise BadRow(
+                f"{self.where}: it has {values} more than there are columns: put what has a comma "
+                "in it in quotes."
+            )
 
     def value(self, name: str) -> str:
         value = (self.row.get(name) or "").strip()

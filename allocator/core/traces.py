@@ -219,6 +219,7 @@ def _swf_rows(lines: Iterable[str]) -> Iterator[tuple[int, Mapping[str, str | No
 
 
 def _job(line: Line) -> TraceJob:
+    line.check_width()
     job = TraceJob(
         job_id=line.text("job_id"),
         submit_time_s=line.whole("submit_time_s", least=0, most=10 * MOST_SECONDS),

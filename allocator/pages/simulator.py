@@ -10,11 +10,12 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from allocator.models import Simulation
-from allocator.simulating import asking, history, running, trees
+from allocator.simulating import asking, given, history, running, trees
 from allocator.simulating.history import Past
 from budgets import period_plans
 from budgets.access import Action, Person, Standing, simulated_q, simulates, standing, visible_q
 from budgets.models import Budget, ChangeSet, Period
+from clusters import services as clusters
 from clusters.writing import dated
 
 LISTED = 50
@@ -31,6 +32,7 @@ class Listing:
     budget: Budget | None
     drafts: list[ChangeSet]
     periods: list[Period]
+    planned: int  # times that a node of ours is to be drained
 
     @property
     def may(self) -> bool:
@@ -74,7 +76,7 @@ def listing(user: Person, *, now: datetime) -> Listing:
     """Return the page of all simulations."""
     held = standing(user)
     seen = Simulation.objects.filter(simulated_q(user)).select_related("asked_by", "budget")
-    rows = list(seen.defer("trace", "trees", "picture", "result")[:LISTED])
+    rows = list(seen.defer("trace", "events", "trees", "picture", "result")[:LISTED])
     for row in rows:
         row.title = title(row)  # type: ignore[attr-defined]  # for the template
         row.for_whom = _for_whom(held, row)  # type: ignore[attr-defined]
@@ -84,7 +86,13 @@ def listing(user: Person, *, now: datetime) -> Listing:
         budget=budget,
         drafts=list(_drafts(user, held)),
         periods=list(_periods(held, now)) if budget else [],
+        planned=_planned(now),
     )
+
+
+def _planned(now: datetime) -> int:
+    names = {node.name for node in clusters.all_nodes() if node.is_active(now)}
+    return sum(1 for _window in given.planned(names, now=now))
 
 
 def _drafts(user: Person, held: Standing) -> Iterator[ChangeSet]:

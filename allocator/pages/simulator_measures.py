@@ -60,6 +60,11 @@ def _plain(name: str) -> Callable[[Course], int | float | None]:
     return lambda course: course[name]
 
 
+def _last_of(name: str) -> Callable[[Course], str]:
+    """What a budget is called; those that were kept before it was told have no name."""
+    return lambda course: str(course.get(name, "")).rpartition("/")[2]
+
+
 def _maybe(name: str) -> Callable[[Course], int | float | None]:
     return lambda course: course.get(name)
 
@@ -85,8 +90,12 @@ SPECS = (
     ),
     Spec(
         gettext_lazy("Worst budget, by window"),
-        gettext_lazy("the project with the least part delivered of what it was owed"),
+        gettext_lazy(
+            "the project with the least part delivered of what it was owed; above the whole where "
+            "programs are owed what one project asks beyond its part while others ask less"
+        ),
         *(PERCENT, MORE, _ratio("worst_by_window")),
+        _last_of("worst_budget_by_window"),
     ),
     Spec(
         gettext_lazy("Delivered of owed, by timestep"),
@@ -97,7 +106,7 @@ SPECS = (
         gettext_lazy("Worst budget, by timestep"),
         gettext_lazy("the project with the least part delivered, timestep by timestep"),
         *(PERCENT, MORE, _ratio("worst_delivered")),
-        lambda course: str(course["worst_budget"]).rpartition("/")[2],
+        _last_of("worst_budget"),
     ),
     Spec(
         gettext_lazy("Useful GPU-hours"),

@@ -159,7 +159,7 @@ class Picture:
         rows = {}
         for name, gpus, _pool in self.kept["nodes"]:
             rows[name], first = (first, gpus), first + gpus
-        for name, since, until, down in self.kept.get("empty", ()):
+        for name, since, until, down, *more in self.kept.get("empty", ()):
             if name in rows and since < self.to_s and until > self.from_s:
                 found.append(
                     {
@@ -167,7 +167,7 @@ class Picture:
                         "gpus": rows[name][1],
                         "start": _iso(self.at(max(since, self.from_s))),
                         "end": _iso(self.at(min(until, self.to_s))),
-                        "label": _("down") if down else _("maintenance"),
+                        "label": _why_empty(down, is_new=bool(more and more[0])),
                         "why": name,
                     }
                 )
@@ -231,6 +231,12 @@ class Picture:
             "protected_until": _iso(bar.protected_until),
             **more,
         }
+
+
+def _why_empty(down: bool, *, is_new: bool) -> str:
+    if is_new:
+        return _("not in use yet")
+    return _("down") if down else _("maintenance")
 
 
 def gone() -> str:

@@ -15,7 +15,7 @@ from allocator import timesteps
 from allocator.core.simulate import POLICIES
 from allocator.core.traces import DAY_S
 from allocator.models import Simulation
-from allocator.simulating import history, inputs, trees
+from allocator.simulating import given, history, inputs, trees
 from allocator.simulating.running import wake
 from allocator.simulating.trees import SharesTree
 from budgets import period_plans, services
@@ -85,6 +85,7 @@ def ask(
     budget: Budget | None = None,
     name: str = "",
     nodes: str = "",
+    events: given.Asked = given.NONE,
     draft: Draft = TODAY,
     equal: bool = False,
     policies: Sequence[str] = ("fairshare",),
@@ -92,10 +93,12 @@ def ask(
 ) -> Simulation:
     """Keep a simulation of a window of the history, or of a trace, and wake a worker for it.
 
-    `equal`: a trace's groups have equal shares. Raises Refused; PermissionDenied where the person
+    `events` befall its nodes; of a history instead of what did. `equal`: a trace's groups have
+    equal shares. Raises Refused; PermissionDenied where the person
     may not simulate for the budget, Http404 where they may not see it.
     """
     _check_choice(window, trace, draft, equal)
+    _check_length("events", events.text)
     row = Simulation(
         asked_by=by,
         budget=_for_whom(by, budget, draft),
@@ -115,6 +118,7 @@ def ask(
         history.check_window(*window, now)
     row.shares, found = _trees(row, draft, equal, now)
     row.trees = {key: tree.to_json() for key, tree in found.items()}
+    inputs.check_events(row, events, now=now)
     _check_size(row, now)
     with transaction.atomic():
         User.objects.select_for_update(no_key=True).get(pk=by.pk)  # who may ask twice at once
@@ -137,7 +141,9 @@ def find(person: Person, pk: int) -> Simulation:
     """Return a simulation that the person may see; else Http404."""
     seen = Simulation.objects.filter(simulated_q(person))
     related = seen.select_related("asked_by", "budget", "change_set", "period")
-    found = related.defer("trace").filter(pk=pk).first()  # asked every other second while it runs
+    found = (
+        related.defer("trace", "events").filter(pk=pk).first()
+    )  # asked every other second while it runs
     if found is None:
         raise Http404(_("There is no such simulation, or none that you may see."))
     return found
@@ -178,10 +184,14 @@ def _check_choice(
         raise Refused("trace", _("Give a window of the history or a trace, one of them."))
     if window is not None and equal:
         raise Refused("shares", _("Equal shares are for a trace's groups: choose others."))
-    if len(trace) > MOST_TRACE:
+    _check_length("trace", trace)
+
+
+def _check_length(field: str, text: str) -> None:
+    if len(text) > MOST_TRACE:
         raise Refused(
-            "trace",
-            _("The trace has over %(most)s characters: give a shorter part of it.")
+            field,
+            _("It has over %(most)s characters: give a shorter part of it.")
             % {"most": f"{MOST_TRACE:,}"},
         )
 

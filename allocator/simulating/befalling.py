@@ -70,7 +70,7 @@ class _Reader:
         late = Node.objects.filter(active_from__gt=self.start, active_from__lt=self.end)
         for name, since in late.values_list("name", "active_from"):
             if name in self.names:
-                yield Failure(name, 0, self._second(since))
+                yield Failure(name, 0, self._second(since), is_new=True)
         before = Q(pk__in=clusters.newest(NodeState, at=self.start))
         inside = Q(at__gt=self.start, at__lt=self.end)
         rows = NodeState.objects.filter(before | inside).order_by("at", "pk")

@@ -14,7 +14,7 @@ from allocator.core.simulation.setup import equal_tree, nodes_of, tree_of
 from allocator.core.traces import DAY_S, Trace, read_csv, read_swf
 from allocator.core.validate import ProblemError
 from allocator.models import Simulation
-from allocator.simulating import history, trees
+from allocator.simulating import given, history, trees
 from allocator.simulating.history import Past
 from allocator.simulating.trees import SharesTree
 from budgets.refusals import Refused
@@ -36,7 +36,8 @@ class Inputs:
     nodes: tuple[Node, ...]
     seconds: int
     past: Past | None
-    events: Events = NOTHING
+    events: Events = NOTHING  # within the span
+    given: Events = NOTHING  # all that were asked for, where some were
 
 
 def load(row: Simulation, *, now: datetime) -> Inputs:
@@ -50,12 +51,37 @@ def load(row: Simulation, *, now: datetime) -> Inputs:
             leaves=trees.common_leaves(trees_of(row).values()),
             nodes=nodes,
         )
-        return Inputs(past.trace, past.nodes, past.seconds, past, past.events)
+        events = _given(row, past.nodes)
+        befalls = events.between(0, past.seconds) if events else past.events
+        return Inputs(past.trace, past.nodes, past.seconds, past, befalls, events)
     trace = parsed(row)
-    nodes = nodes or _in_use(now)
+    nodes = nodes or in_use(now)
     _check_groups(row, trace)
     _check_blocks(trace, nodes)
-    return Inputs(trace, nodes, trace.days * DAY_S, None)
+    seconds, events = trace.days * DAY_S, _given(row, nodes)
+    return Inputs(trace, nodes, seconds, None, events.between(0, seconds), events)
+
+
+def _given(row: Simulation, nodes: tuple[Node, ...]) -> Events:
+    names = [node.name for node in nodes]
+    return given.read(row.events, "events.csv", names) if row.events else NOTHING
+
+
+def check_events(row: Simulation, asked: given.Asked, *, now: datetime) -> None:
+    """Keep what is to befall the nodes. Refused where it can't be read."""
+    if not asked:
+        return
+    nodes = fleet_of(row)
+    if asked.planned and nodes is not None:
+        raise Refused(
+            "planned_windows",
+            _("Windows are planned for our own nodes: leave the fleet empty, or the windows out."),
+        )
+    if nodes is None:
+        nodes = in_use(now) if row.ends_at is None else history.fleet(end=row.ends_at)
+    row.events = given.kept(asked, nodes, now=now)
+    row.events_name = asked.name if asked.text else ""
+    row.planned_windows = asked.planned
 
 
 def trees_of(row: Simulation) -> dict[str, SharesTree]:
@@ -89,9 +115,7 @@ def parsed(row: Simulation) -> Trace:
     except ProblemError as error:
         raise Refused("trace", str(error)) from None
     if trace.problems:
-        more = len(trace.problems) - 1
-        rest = _(" %(more)s more can't be read.", more=more) if more else ""
-        raise Refused("trace", trace.problems[0] + rest)
+        raise Refused("trace", given.unreadable(trace.problems))
     if not trace.rows:
         raise Refused("trace", _("The trace has no jobs: give a line for each."))
     return trace
@@ -166,17 +190,6 @@ def _check_groups(row: Simulation, trace: Trace) -> None:
 
 def _check_blocks(trace: Trace, nodes: tuple[Node, ...]) -> None:
     blocks = Fleet(nodes)
-    most = max((job.peak for job in trace.services), default=0)
-    if most > blocks.gpus:
-        raise Refused(
-            "nodes",
-            _(
-                "A real-time service wants %(most)s GPUs, and the fleet has %(gpus)s: "
-                "give more nodes.",
-                most=most,
-                gpus=blocks.gpus,
-            ),
-        )
     for job in trace.jobs:
         if not blocks.fits(job.block):
             raise Refused(
@@ -190,7 +203,8 @@ def _check_blocks(trace: Trace, nodes: tuple[Node, ...]) -> None:
             )
 
 
-def _in_use(now: datetime) -> tuple[Node, ...]:
+def in_use(now: datetime) -> tuple[Node, ...]:
+    """Return the nodes that there are. Refused where there are none."""
     nodes = (node for node in clusters.all_nodes() if node.is_active(now))
     found = tuple(Node(node.name, node.gpus, node.pool.slug) for node in nodes)
     if not found:

@@ -41,12 +41,12 @@ def course(shares: str, policy: str, played: Played) -> Course:
 
 def result(row: Simulation, loaded: Inputs, played: Iterable[Course]) -> dict[str, Any]:
     """Return all figures as they are kept."""
-    past = loaded.past
+    past, gpus = loaded.past, sum(node.gpus for node in loaded.nodes)
     return {
         "jobs": len(loaded.trace.jobs),
-        "gpus": sum(node.gpus for node in loaded.nodes),
+        "gpus": gpus,
         "seconds": loaded.seconds,
-        "notes": telling.notes(past) if past else telling.of_trace(loaded.trace),
+        "notes": telling.notes(loaded.trace, loaded.events, gpus, given=loaded.given, past=past),
         "courses": [{"shares": one.shares, **one.outcome.to_dict()} for one in played],
         "did": None if past is None else _did(row, past),
     }
@@ -104,13 +104,13 @@ def picture(loaded: Inputs, played: Collection[Course]) -> bytes:
 
 
 def _empty(loaded: Inputs) -> Iterator[list[Any]]:
-    """Yield [node, from, to, whether it was down] of windows, as they were last known, and of
-    failures; seconds of the span."""
+    """Yield [node, from, to, whether it was down, whether it wasn't there yet] of windows, as they
+    were last known, and of failures; seconds of the span."""
     for window in loaded.events.windows:
         if window.replaced_s is None or window.replaced_s >= loaded.seconds:
             yield _span(window.node, window.start_s, window.end_s, loaded.seconds, down=False)
-    for failure in loaded.events.failures:
-        yield _span(failure.node, failure.down_s, failure.up_s, loaded.seconds, down=True)
+    for one in loaded.events.failures:
+        yield [*_span(one.node, one.down_s, one.up_s, loaded.seconds, down=True), one.is_new]
 
 
 def _span(node: str, start: int, end: int | None, seconds: int, *, down: bool) -> list[Any]:
@@ -146,12 +146,12 @@ def seen(row: Simulation, held: Standing) -> dict[str, Any] | None:
 
 
 def _course_seen(one: Mapping[str, Any], sight: "Sight") -> dict[str, Any]:
-    worst = one["worst_budget"]
-    return {
-        **one,
-        "worst_budget": sight.called(worst) if sight.sees(worst) else HIDDEN,
-        "budgets": sight.rows(one["budgets"]),
+    # Those that were kept before worst budgets by window had names have none.
+    named = {name: one.get(name, "") for name in ("worst_budget", "worst_budget_by_window")}
+    seen = {
+        name: sight.called(path) if sight.sees(path) else HIDDEN for name, path in named.items()
     }
+    return {**one, **seen, "budgets": sight.rows(one["budgets"])}
 
 
 class Sight:

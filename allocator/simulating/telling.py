@@ -2,15 +2,26 @@
 
 from django.utils.translation import ngettext
 
+from allocator.core.events import NOTHING, Events
 from allocator.core.traces import Trace
 from allocator.simulating.history import LeftOut, Past
 
 Counted = tuple[int, str]  # how many, and a sentence with room for the number
 
 
-def notes(past: Past) -> list[str]:
-    """Return what the trace of a window leaves out or guesses, a sentence each."""
-    counted = [*_guessed(past), *_befell(past), *_left_out(past.left_out)]
+def notes(
+    trace: Trace, events: Events, gpus: int, *, given: Events = NOTHING, past: Past | None = None
+) -> list[str]:
+    """Return what people must know of a simulation before they trust it, a sentence each.
+
+    ``events`` befall the fleet of so many GPUs; ``given`` are all that were asked for, where some
+    were; ``past`` is where the trace is a window's.
+    """
+    own = NOTHING if given else events
+    counted = [*_guessed(past), *_befell(trace, own)] if past else _rounded(trace)
+    counted += [*_too_large(trace, gpus), *(_given(events, given, past) if given else ())]
+    if past:
+        counted += _left_out(past.left_out)
     return [text % {"n": f"{n:,}"} for n, text in counted if n]
 
 
@@ -80,43 +91,104 @@ def _left_out(left: LeftOut) -> list[Counted]:
     ]
 
 
-def of_trace(trace: Trace) -> list[str]:
-    """Return what people must know of a trace of their own."""
-    n = trace.rounded
-    if not n:
-        return []
-    text = ngettext(
-        "%(n)s job gets more GPUs than it asks: a block is a power of two.",
-        "%(n)s jobs get more GPUs than they ask: a block is a power of two.",
-        n,
-    )
-    return [text % {"n": f"{n:,}"}]
-
-
-def _befell(past: Past) -> list[Counted]:
+def _rounded(trace: Trace) -> list[Counted]:
     return [
         (
-            len(past.trace.services),
+            trace.rounded,
+            ngettext(
+                "%(n)s job gets more GPUs than it asks: a block is a power of two.",
+                "%(n)s jobs get more GPUs than they ask: a block is a power of two.",
+                trace.rounded,
+            ),
+        )
+    ]
+
+
+def _too_large(trace: Trace, gpus: int) -> list[Counted]:
+    n = sum(one.peak > gpus for one in trace.services)
+    return [
+        (
+            n,
+            ngettext(
+                "%(n)s real-time service wants more GPUs at times than there are: the rest is "
+                "shortfall.",
+                "%(n)s real-time services want more GPUs at times than there are: the rest is "
+                "shortfall.",
+                n,
+            ),
+        )
+    ]
+
+
+def _given(events: Events, given: Events, past: Past | None) -> list[Counted]:
+    instead = len(past.events) if past else 0
+    outside = len(given) - len(events)
+    return [
+        (
+            len(events),
+            ngettext(
+                "%(n)s window or failure of a node befalls the fleet, as given.",
+                "%(n)s windows and failures of nodes befall the fleet, as given.",
+                len(events),
+            ),
+        ),
+        (
+            outside,
+            ngettext(
+                "%(n)s event that was given is of other days, and left out.",
+                "%(n)s events that were given are of other days, and left out.",
+                outside,
+            ),
+        ),
+        (
+            instead,
+            ngettext(
+                "%(n)s window or failure that there really was is left out: others are given.",
+                "%(n)s windows and failures that there really were are left out: others are given.",
+                instead,
+            ),
+        ),
+    ]
+
+
+def _befell(trace: Trace, events: Events) -> list[Counted]:
+    """Of a history: given events are told apart."""
+    drained = len({(one.node, one.start_s) for one in events.windows})
+    late = sum(one.is_new for one in events.failures)
+    failed = len(events.failures) - late
+    return [
+        (
+            len(trace.services),
             ngettext(
                 "%(n)s real-time service wants what was forecast for it, or its profile.",
                 "%(n)s real-time services want what was forecast for them, or their profiles.",
-                len(past.trace.services),
+                len(trace.services),
             ),
         ),
         (
-            len({(one.node, one.start_s) for one in past.events.windows}),
+            drained,
             ngettext(
-                "%(n)s node is drained for maintenance, as it was.",
+                "%(n)s time a node is drained for maintenance, as it was.",
                 "%(n)s times a node is drained for maintenance, as it was.",
-                len({(one.node, one.start_s) for one in past.events.windows}),
+                drained,
             ),
         ),
         (
-            len(past.events.failures),
+            failed,
             ngettext(
                 "%(n)s time a node is down, as it was.",
                 "%(n)s times a node is down, as it was.",
-                len(past.events.failures),
+                failed,
+            ),
+        ),
+        (
+            late,
+            ngettext(
+                "%(n)s node came into use after the first second: it runs nothing before, and "
+                "nobody is entitled to it then.",
+                "%(n)s nodes came into use after the first second: they run nothing before, and "
+                "nobody is entitled to them then.",
+                late,
             ),
         ),
     ]

@@ -4,7 +4,16 @@ from itertools import pairwise
 
 import pytest
 
-from allocator.core.events import NOTHING, Events, Failure, Window, check_nodes, read_events
+from allocator.core import events as module
+from allocator.core.events import (
+    NOTHING,
+    Events,
+    Failure,
+    Window,
+    check_nodes,
+    read_events,
+    write_events,
+)  # fmt: skip
 from allocator.core.simulate import play
 from allocator.core.simulation.measures import measure
 from allocator.core.simulation.setup import Setup, equal_tree, nodes_of
@@ -12,11 +21,12 @@ from allocator.core.traces import DAY_S, Trace, TraceJob, read_csv
 from allocator.core.validate import ProblemError
 
 HOUR = 3600
+NAMES = ("n0001", "n0002")
 HEAD = "event,node,from_s,to_s,known_s"
 
 
 def read(*lines: str) -> Events:
-    return read_events([f"{one}\n" for one in (HEAD, *lines)], "e.csv")
+    return read_events([f"{one}\n" for one in (HEAD, *lines)], "e.csv", NAMES)
 
 
 def test_windows_and_failures_are_read() -> None:
@@ -35,6 +45,13 @@ def test_windows_and_failures_are_read() -> None:
         ("window,n0001,-1,2,", "from_s is '-1', but must be a whole number from 0"),
         ("window,n0001,5,5,", "to_s is 5, but must be after from_s (5), or empty"),
         ("failure,n0001,1e3,,", "from_s is '1e3'"),
+        ("failure,n0009,1,2,", "there is no node 'n0009': the fleet has n0001, n0002."),
+        ("failure,N0001,1,2,", "there is no node 'N0001'"),
+        ("window,n0001,1,2,x", "known_s is 'x'"),
+        ("failure,n0001,1,2,x", "known_s is 'x'"),
+        ("window,n0001,1,5,5", "known_s is 5, but must be before to_s (5)"),
+        ("window,n0001,1,000,2,000,", "one value more than there are columns"),
+        ("window,n0001,1,5,0,6,7", "2 values more than there are columns"),
     ],
 )
 def test_a_row_that_is_no_event_gets_a_sentence(line: str, said: str) -> None:
@@ -45,19 +62,45 @@ def test_a_row_that_is_no_event_gets_a_sentence(line: str, said: str) -> None:
 
 def test_a_file_without_a_column_and_a_node_that_isn_t_there_are_refused() -> None:
     with pytest.raises(ProblemError, match=r"e\.csv has no column node"):
-        read_events(["event,from_s\n"], "e.csv")
-    with pytest.raises(ProblemError, match="there is no node 'n0009'"):
-        check_nodes(read("failure,n0009,1,2"), ["n0001"])
+        read_events(["event,from_s\n"], "e.csv", NAMES)
+    with pytest.raises(ProblemError, match="there is no node 'n0002'"):
+        check_nodes(read("failure,n0002,1,2"), ["n0001"])
+
+
+def test_every_row_that_is_no_event_is_told_whatever_is_wrong_with_it() -> None:
+    told = read("flood,n0001,1,2,", "window,n0009,1,2,", "window,n0001,5,5,", "window,n0001,1,2,")
+    assert [one.split(":")[0][-1] for one in told.problems] == ["2", "3", "4"]
+    assert len(told) == 1
+
+
+def test_a_large_fleet_is_told_by_its_first_and_last_node() -> None:
+    names = [f"n{n:04}" for n in range(1, 57)]
+    (problem,) = read_events([f"{HEAD}\n", "failure,x,1,2,\n"], "e.csv", names).problems
+    assert problem.endswith("the fleet has n0001 to n0056.")
+
+
+def test_events_without_end_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_EVENTS", 2)
+    assert len(read(*["failure,n0001,1,2,"] * 2)) == 2
+    with pytest.raises(ProblemError, match="over 2 events: leave out those of other days"):
+        read(*["failure,n0001,1,2,"] * 3)
+
+
+def test_what_is_written_is_read_as_it_was() -> None:
+    some = read("window,n0001,3600,7200,60", "window,n0002,5,,", "failure,n0002,10,")
+    assert read_events(write_events(some), "e.csv", NAMES) == some
+    odd = Events(failures=(Failure('a "b", c', 1, 2),))
+    assert read_events(write_events(odd), "e.csv", ['a "b", c']) == odd
 
 
 def test_a_part_counts_from_its_own_start() -> None:
     all_of_it = Events(
         (Window("a", 100, 300, 50), Window("a", 100, 150), Window("a", 900, None, 800)),
-        (Failure("a", 10, 20), Failure("b", 150, 400), Failure("b", 350, None)),
+        (Failure("a", 10, 20), Failure("b", 150, 400), Failure("b", 350, None, is_new=True)),
     )
     part = all_of_it.between(200, 400)
     assert part.windows == (Window("a", -100, 100, 0),)
-    assert part.failures == (Failure("b", 0, 200), Failure("b", 150, None))
+    assert part.failures == (Failure("b", 0, 200), Failure("b", 150, None, is_new=True))
 
 
 # --- Played -------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """`manage.py simulate`: its table, its file, and everything that it refuses."""
 
 import json
+import re
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -45,8 +46,8 @@ def test_policies_stand_side_by_side_and_figures_are_written(tmp_path: Path) -> 
     text, told = simulated(path, "--policy", "fifo", "--policy", "fairshare", "--json", str(out))
     assert text.splitlines()[0].split() == ["fifo", "fairshare"]
     assert "jobs ended" in text
-    assert "1 of 3 jobs get more GPUs than they ask" in told
-    assert "fifo: 1 days in" in told
+    assert "1 job gets more GPUs than it asks" in told
+    assert "fifo: 1 day in" in told
     found = json.loads(out.read_text())
     assert [one["policy"] for one in found["policies"]] == ["fifo", "fairshare"]
     assert (found["gpus"], found["seconds"]) == (8, 86400)
@@ -93,6 +94,50 @@ def test_bad_rows_are_named_one_by_one_and_may_be_left_out(tmp_path: Path) -> No
     assert "3 of 3" in text
 
 
+def test_bad_rows_of_trace_and_events_are_told_together(tmp_path: Path) -> None:
+    path = written(tmp_path, *ROWS, "d,x,1,60,nlp")
+    events = written(
+        tmp_path, "window,n0009,1,2,", "failure,n0001,5,5,", "failure,n0001,90000,,",
+        name="e.csv", head="event,node,from_s,to_s,known_s",
+    )  # fmt: skip
+    told = StringIO()
+    given = ("simulate", str(path), "--nodes", "1x8", "--events", str(events))
+    with pytest.raises(CommandError, match="3 rows can't be read: mend them"):
+        call_command(*given, stdout=StringIO(), stderr=told)
+    assert "t.csv, line 5: submit_time_s is 'x'" in told.getvalue()
+    assert "e.csv, line 2: there is no node 'n0009': the fleet has n0001." in told.getvalue()
+    assert "e.csv, line 3: to_s is 5, but must be after" in told.getvalue()
+    _, said = simulated(path, "--policy", "fifo", "--skip-bad-rows", "--events", str(events))
+    assert "1 event that was given is of other days, and left out." in said
+    assert "fifo: 1 day in" in said
+    none = written(tmp_path, name="n.csv", head="event,node,from_s,to_s")
+    assert "it has no events" in refused(path, "--events", str(none))
+
+
+def test_one_bad_row_is_one_row(tmp_path: Path) -> None:
+    path = written(tmp_path, *ROWS, "d,x,1,60,nlp")
+    assert "1 row can't be read: mend it, or give --skip-bad-rows." in refused(path)
+
+
+def test_a_service_that_wants_more_than_there_is_lacks_the_rest(tmp_path: Path) -> None:
+    head = "job_id,submit_time_s,gpus,duration_s,group,kind,demand"
+    path = written(tmp_path, "s,0,1,86400,nlp,realtime,12", head=head)
+    text, said = simulated(path)
+    assert "1 real-time service wants more GPUs at times than there are" in said
+    assert re.search(r"shortfall GPU-h +96\n", text)
+
+
+def test_no_file_is_written_over_that_is_read_or_written(tmp_path: Path) -> None:
+    path = written(tmp_path, *ROWS)
+    events = written(tmp_path, "failure,n0001,5,9,", name="e.csv", head="event,node,from_s,to_s")
+    before = events.read_text()
+    said = refused(path, "--events", str(events), "--json", str(events))
+    assert "is read or written already; name another file" in said
+    assert events.read_text() == before
+    new = str(tmp_path / "new")
+    assert "is read or written already" in refused(path, "--json", new, "--write-trace", new)
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -119,6 +164,9 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
     binary = tmp_path / "binary.csv"
     binary.write_bytes(bytes(range(128, 256)))
     assert "no text in UTF-8" in refused(binary)
+    assert "that is 6,199,938 GPUs, and at most" in refused(
+        written(tmp_path, *ROWS), nodes="99999x62"
+    )
     assert "--nodes '56': give NODESxGPUS" in refused(written(tmp_path, *ROWS), nodes="56")
     assert "job 'b' needs 8 GPUs in one block" in refused(written(tmp_path, *ROWS), nodes="1x4")
 

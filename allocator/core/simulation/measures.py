@@ -80,6 +80,7 @@ class Outcome:
     worst_delivered: float | None
     delivered_by_window: float | None
     worst_by_window: float | None
+    worst_budget_by_window: str
     funded_gpu_seconds: int
     unfunded_gpu_seconds: int
     useful_gpu_seconds: int
@@ -111,6 +112,7 @@ def measure(world: World, jobs: Sequence[SimJob], policy: str, decisions: int) -
     owed = sum(one.owed_gpu_seconds for one in programs)
     leaves = [budgets[n] for n in world.budgets.leaves if budgets[n].owed_gpu_seconds]
     worst = min(leaves, key=lambda one: (_delivered_part(one), one.path), default=None)
+    by_window = min(leaves, key=lambda one: (_part_by_window(one), one.path), default=None)
     rho = sorted(_rho(world, jobs))
     levels = meters.levels.values()
     large = large_gpus(jobs)
@@ -131,7 +133,8 @@ def measure(world: World, jobs: Sequence[SimJob], policy: str, decisions: int) -
         delivered_by_window=_ratio(
             sum(one.delivered_by_window_gpu_seconds for one in programs), owed
         ),
-        worst_by_window=_least_by_window(leaves),
+        worst_by_window=_part_by_window(by_window) if by_window else None,
+        worst_budget_by_window="" if by_window is None else by_window.path,
         funded_gpu_seconds=sum(level.funded_s for level in levels),
         unfunded_gpu_seconds=sum(level.unfunded_s for level in levels),
         useful_gpu_seconds=meters.held_s - sum(map(_wasted, jobs)),
@@ -168,9 +171,8 @@ def _delivered_part(budget: BudgetOutcome) -> float:
     return budget.delivered_gpu_seconds / budget.owed_gpu_seconds
 
 
-def _least_by_window(leaves: Iterable[BudgetOutcome]) -> float | None:
-    parts = (one.delivered_by_window_gpu_seconds / one.owed_gpu_seconds for one in leaves)
-    return min(parts, default=None)
+def _part_by_window(budget: BudgetOutcome) -> float:
+    return budget.delivered_by_window_gpu_seconds / budget.owed_gpu_seconds
 
 
 def large_gpus(jobs: Iterable[SimJob]) -> int:

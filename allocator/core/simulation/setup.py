@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from ..events import NOTHING, Events
 from ..fairshare import ShareNode
-from ..problem import FULL_SHARE, BudgetNode, Node
+from ..problem import FULL_SHARE, MAX_GPUS, BudgetNode, Node
 from ..validate import ProblemError, shown
 
 HOUR_S = 3600
@@ -95,7 +95,13 @@ def nodes_of(text: str) -> tuple[Node, ...]:
             f"--nodes {text!r}: give NODESxGPUS as in 56x8, with 1 to {MOST_GPUS_A_NODE} GPUs a "
             "node."
         )
-    return tuple(Node(f"n{n + 1:04}", int(match[2])) for n in range(int(match[1])))
+    count, gpus = int(match[1]), int(match[2])
+    if count * gpus > MAX_GPUS:
+        raise ProblemError(
+            f"--nodes {text!r}: that is {count * gpus:,} GPUs, and at most {MAX_GPUS:,} go: give "
+            "fewer nodes."
+        )
+    return tuple(Node(f"n{n + 1:04}", gpus) for n in range(count))
 
 
 def equal_tree(groups: Iterable[str]) -> tuple[BudgetNode, ...]:

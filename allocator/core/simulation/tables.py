@@ -6,6 +6,10 @@ from .measures import CLASSES, LIMITED, Outcome, Waits
 
 HOUR_S = 3600
 Figure = Callable[[Outcome], str]
+OF_WHOM = (
+    "Owed delivered is that of programs, right below the root, together; worst budget is the leaf",
+    "with the least part. What one asks beyond its part while others ask less is owed above it.",
+)
 
 
 def comparison(outcomes: Sequence[Outcome]) -> list[str]:
@@ -20,6 +24,7 @@ def comparison(outcomes: Sequence[Outcome]) -> list[str]:
     for kind in (LIMITED, *CLASSES):
         rows.append(_of_class(kind, outcomes))
     lines = _aligned(rows)
+    lines += ["", *OF_WHOM]
     for outcome in outcomes:
         lines += ["", *_budgets(outcome)]
     return lines
@@ -54,8 +59,10 @@ FIGURES: tuple[tuple[str, Figure], ...] = (
     ("while demand >= capacity", lambda o: percent(o.crowded_occupancy)),
     ("owed delivered", lambda o: percent(o.delivered)),
     ("worst budget", lambda o: percent(o.worst_delivered)),
+    ("  which is", lambda o: o.worst_budget or "-"),
     ("owed delivered, by window", lambda o: percent(o.delivered_by_window)),
     ("worst budget, by window", lambda o: percent(o.worst_by_window)),
+    ("  which is", lambda o: o.worst_budget_by_window or "-"),
     ("funded GPU-h", lambda o: hours(o.funded_gpu_seconds)),
     ("unfunded GPU-h", lambda o: hours(o.unfunded_gpu_seconds)),
     ("useful GPU-h", lambda o: hours(o.useful_gpu_seconds)),
@@ -80,7 +87,8 @@ OF_FAILURES: tuple[tuple[str, Figure], ...] = (
 def _of_class(kind: str, outcomes: Sequence[Outcome]) -> tuple[str, ...]:
     name = f"wait {kind.replace('_', ' ')}"
     if kind == "large":
-        name += f" (>= {outcomes[0].large_gpus} GPUs)"
+        least = outcomes[0].large_gpus
+        name += f" (>= {least} GPU{'s' * (least != 1)})"
     return (f"{name} p50/p90/p99", *(waits(outcome.waits[kind]) for outcome in outcomes))
 
 

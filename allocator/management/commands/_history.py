@@ -1,6 +1,5 @@
 """The own history as the simulate command's trace."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -10,7 +9,8 @@ from allocator.core.problem import BudgetNode, Node
 from allocator.core.simulation.setup import nodes_of
 from allocator.core.traces import Trace
 from allocator.core.validate import ProblemError
-from allocator.simulating import history, telling, trees
+from allocator.simulating import history, trees
+from allocator.simulating.history import Past
 from budgets.refusals import Refused
 from config.clock import now
 
@@ -24,10 +24,11 @@ class OwnHistory:
     tree: tuple[BudgetNode, ...]
     seconds: int
     events: Events
+    past: Past
 
     @classmethod
-    def of(cls, options: dict[str, Any], say: Callable[[str], object]) -> Self:
-        """Read the window that the options name; say what it leaves out. Raises ProblemError."""
+    def of(cls, options: dict[str, Any]) -> Self:
+        """Read the window that the options name. Raises ProblemError."""
         start, end = map(_instant, options["history"])
         at = now()
         tree = trees.at_instant(at, history.pool_gpus(at=at))
@@ -36,9 +37,7 @@ class OwnHistory:
             past = history.read(start=start, end=end, now=at, leaves=tree.leaves, nodes=nodes)
         except Refused as refused:
             raise ProblemError(refused.sentence) from None
-        for sentence in telling.notes(past):
-            say(sentence)
-        return cls(past.trace, past.nodes, tree.nodes, past.seconds, past.events)
+        return cls(past.trace, past.nodes, tree.nodes, past.seconds, past.events, past)
 
 
 def _instant(text: str) -> datetime:

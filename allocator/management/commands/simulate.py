@@ -10,9 +10,10 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from allocator.core.events import NOTHING, Events, check_nodes, read_events
+from allocator.core.events import NOTHING, Events, read_events
 from allocator.core.fairshare import read_tree
 from allocator.core.made_traces import Lab, made_trace, with_debug_jobs
+from allocator.core.problem import Node
 from allocator.core.scenario import parse_json
 from allocator.core.simulate import POLICIES, simulate
 from allocator.core.simulation.measures import Outcome
@@ -20,6 +21,7 @@ from allocator.core.simulation.setup import Setup, equal_tree, nodes_of, tree_of
 from allocator.core.simulation.tables import comparison
 from allocator.core.traces import DAY_S, Trace, read_csv, read_swf, write_csv
 from allocator.core.validate import ProblemError
+from allocator.simulating import telling
 from allocator.simulating.setups import setup_of
 from config.commands import OneLineCommand
 
@@ -30,8 +32,9 @@ from ._warm import warm_up
 MADE = "made"  # as a trace's name: the one that comes with the project
 HISTORY = "history"
 # What isn't said of a history.
-OF_TRACES = ("trace", "days", "start_day", "debug_jobs", "skip_bad_rows", "events")
-SHOWN = 20  # bad rows that are named
+OF_TRACES = ("trace", "days", "start_day", "debug_jobs", "skip_bad_rows")
+READ, WRITTEN = ("trace", "tree", "events"), ("json", "write_trace")  # options that name files
+SHOWN = 20  # bad rows of a file that are named
 EXAMPLE = """example:
   python manage.py simulate jobs.csv --nodes 56x8 --days 3 --policy fairshare --policy fifo
   python manage.py simulate made --nodes 56x8 --days 7 --debug-jobs 60 --json out.json
@@ -90,9 +93,15 @@ class Command(OneLineCommand):
         check_choice(options)
         with refusing(name):
             check_numbers(options)
-            self.past = OwnHistory.of(options, self.stderr.write) if options["history"] else None
-            trace = self.past.trace if self.past else self._trace(options)
-            setup = self._setup(options, trace)
+            self.past = OwnHistory.of(options) if options["history"] else None
+            read = self.past.trace if self.past else self._read(options)
+            nodes = self.past.nodes if self.past else nodes_of(options["nodes"])
+        events = self._events(options, nodes)
+        self._check_rows((read.problems, events.problems), options["skip_bad_rows"])
+        with refusing(name):
+            trace = read if self.past else self._part(read, options)
+            setup = self._setup(options, trace, nodes, events)
+        self._say(trace, events, setup)
         self._write_trace(options["write_trace"], trace, besides=name)
         with contextlib.ExitStack() as stack:
             file = None
@@ -106,27 +115,28 @@ class Command(OneLineCommand):
         for line in comparison(outcomes):
             self.stdout.write(line)
 
+    def _say(self, trace: Trace, events: Events, setup: Setup) -> None:
+        """What people must know before they trust the figures."""
+        past = self.past.past if self.past else None
+        for sentence in telling.notes(trace, setup.events, setup.gpus, given=events, past=past):
+            self.stderr.write(sentence)
+
     def _write_trace(self, to: str | None, trace: Trace, *, besides: str) -> None:
         if to:
             with refusing(to), output(to, besides=besides) as file:
                 file.writelines(write_csv(trace))
 
-    def _trace(self, options: dict[str, Any]) -> Trace:
-        trace = self._read(options)
+    def _part(self, whole: Trace, options: dict[str, Any]) -> Trace:
+        """The days that are to be played, with debug jobs mixed in."""
         if options["debug_jobs"]:
-            trace = with_debug_jobs(trace, options["debug_jobs"], options["seed"])
+            whole = with_debug_jobs(whole, options["debug_jobs"], options["seed"])
         first, days = options["start_day"], options["days"]
-        last = trace.days - 1
-        inside = trace.between(first * DAY_S, (last + 1 if days is None else first + days) * DAY_S)
+        last = whole.days - 1
+        inside = whole.between(first * DAY_S, (last + 1 if days is None else first + days) * DAY_S)
         if not inside.rows:
             raise ProblemError(
                 f"no job is submitted from day {first} on in that time: the trace has days 0 to "
                 f"{last}."
-            )
-        if inside.rounded:
-            self.stderr.write(
-                f"{inside.rounded} of {len(inside.jobs)} jobs get more GPUs than they ask: a block "
-                "is a power of two."
             )
         return inside
 
@@ -144,52 +154,58 @@ class Command(OneLineCommand):
                 trace = read(file, Path(name).name)
         except UnicodeDecodeError:
             raise ProblemError("it is no text in UTF-8: name a CSV or SWF file.") from None
-        if trace.problems:
-            self._tell(trace.problems, skipped=options["skip_bad_rows"])
-        if not trace.rows:
+        if not trace.rows and not trace.problems:
             raise ProblemError("it has no jobs: give a line for each.")
         return trace
 
-    def _tell(self, problems: Sequence[str], *, skipped: bool) -> None:
-        for sentence in problems[:SHOWN]:
-            self.stderr.write(sentence)
-        more = len(problems) - SHOWN
-        if more > 0:
-            self.stderr.write(f"and {more} rows more.")
-        if not skipped:
-            count = "one row" if len(problems) == 1 else f"{len(problems)} rows"
-            raise ProblemError(f"{count} can't be read: mend them, or give --skip-bad-rows.")
+    def _check_rows(self, files: Iterable[Sequence[str]], skipped: bool) -> None:
+        """Name the rows of all files that can't be read, before anything is refused."""
+        count = 0
+        for problems in files:
+            for sentence in problems[:SHOWN]:
+                self.stderr.write(sentence)
+            if (more := len(problems) - SHOWN) > 0:
+                self.stderr.write(f"and {counted(more, 'row')} more.")
+            count += len(problems)
+        if count and not skipped:
+            them = "it" if count == 1 else "them"
+            raise CommandError(
+                f"{counted(count, 'row')} can't be read: mend {them}, or give --skip-bad-rows.",
+                returncode=2,
+            )
 
-    def _setup(self, options: dict[str, Any], trace: Trace) -> Setup:
-        seconds = (options["days"] or trace.days) * DAY_S
-        tree = self.past.tree if self.past else equal_tree(trace.groups)
+    def _setup(
+        self, options: dict[str, Any], trace: Trace, nodes: tuple[Node, ...], events: Events
+    ) -> Setup:
+        past, first = self.past, options["start_day"] * DAY_S
+        seconds = past.seconds if past else (options["days"] or trace.days) * DAY_S
+        tree = past.tree if past else equal_tree(trace.groups)
         if options["tree"]:
             with refusing(options["tree"]):
                 tree = tree_of(read_tree(parse_json(source(options["tree"]))), trace.groups)
+        befell = past.events if past else NOTHING
         return setup_of(
-            nodes=self.past.nodes if self.past else nodes_of(options["nodes"]),
+            nodes=nodes,
             tree=tree,
-            seconds=self.past.seconds if self.past else seconds,
+            seconds=seconds,
             unlimited=options["unlimited"],
             exact=options["exact"],
             seed=options["seed"],
-            events=self.past.events if self.past else self._events(options, seconds),
+            events=events.between(first, first + seconds) if events else befell,
         )
 
-    def _events(self, options: dict[str, Any], seconds: int) -> Events:
-        name, first = options["events"], options["start_day"] * DAY_S
-        if not name:
+    def _events(self, options: dict[str, Any], nodes: Iterable[Node]) -> Events:
+        if not (name := options["events"]):
             return NOTHING
         with refusing(name):
             try:
                 with Path(name).open(newline="", encoding="utf-8-sig") as file:
-                    found = read_events(file, Path(name).name)
+                    found = read_events(file, Path(name).name, [node.name for node in nodes])
             except UnicodeDecodeError:
                 raise ProblemError("it is no text in UTF-8: name a CSV file.") from None
-            if found.problems:
-                self._tell(found.problems, skipped=options["skip_bad_rows"])
-            check_nodes(found, (node.name for node in nodes_of(options["nodes"])))
-            return found.between(first, first + seconds)
+            if not found and not found.problems:
+                raise ProblemError("it has no events: give a line for each.")
+            return found
 
     def _outcomes(
         self, trace: Trace, setup: Setup, policies: Iterable[str], name: str
@@ -229,6 +245,7 @@ class Progress:
 
     def __init__(self, policy: str, seconds: int, stream: Any) -> None:
         self.policy, self.seconds, self.stream = policy, seconds, stream
+        self.whole = f"{seconds / DAY_S:.3g} day" + "s" * (seconds != DAY_S)
         self.moves = stream.isatty()
         self.began = self.shown = time.monotonic()
 
@@ -238,22 +255,25 @@ class Progress:
             return
         self.shown = now
         left = (now - self.began) * (self.seconds - at) / max(at, 1)
-        line = (
-            f"{self.policy}: day {at / DAY_S:.1f} of {self.seconds / DAY_S:.0f}, about "
-            f"{left:.0f} s left"
-        )
+        line = f"{self.policy}: {at / DAY_S:.1f} of {self.whole}, about {left:.0f} s left"
         self.stream.write(f"\r{line:<72}" if self.moves else f"{line}\n")
         self.stream.flush()
 
     def done(self) -> None:
         spent = time.monotonic() - self.began
-        line = f"{self.policy}: {self.seconds / DAY_S:.0f} days in {spent:.1f} s"
+        line = f"{self.policy}: {self.whole} in {spent:.1f} s"
         self.stream.write(f"\r{line:<72}\n" if self.moves else f"{line}\n")
         self.stream.flush()
 
 
+def counted(n: int, noun: str) -> str:
+    """How many, as people say it."""
+    return f"{n:,} {noun}" + "s" * (n != 1)
+
+
 def check_choice(options: dict[str, Any]) -> None:
-    """Refuse a command that names no jobs, jobs twice, or a trace without a fleet."""
+    """Refuse a command that names no jobs, jobs twice, a trace without a fleet, or a file twice."""
+    check_files(options)
     if not options["history"]:
         if not options["trace"]:
             raise CommandError("Name a trace, or give --history FROM TO.", returncode=2)
@@ -261,9 +281,22 @@ def check_choice(options: dict[str, Any]) -> None:
             raise CommandError("Give --nodes, as in --nodes 56x8.", returncode=2)
         return
     for name in OF_TRACES:
-        if options[name]:
+        if options[name] and not (name == "skip_bad_rows" and options["events"]):
             flag = "the trace" if name == "trace" else f"--{name.replace('_', '-')}"
             raise CommandError(f"--history says which jobs: leave {flag} out.", returncode=2)
+
+
+def check_files(options: dict[str, Any]) -> None:
+    """Refuse to write over a file that is read, or twice to one."""
+    seen = {Path(options[name]).resolve() for name in READ if options[name]}
+    for name in WRITTEN:
+        path = Path(options[name]).resolve() if options[name] else None
+        if path in seen and (path.is_file() or not path.exists()):
+            raise CommandError(
+                f"{options[name]}: is read or written already; name another file.", returncode=2
+            )
+        if path is not None:
+            seen.add(path)
 
 
 def check_numbers(options: dict[str, Any]) -> None:
