@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('allocator', '0009_simulation_left'),
+        ('allocator', '0011_waits'),
     ]
 
     operations = [
