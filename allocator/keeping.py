@@ -1,8 +1,10 @@
-"""What is looked after by beat: requests that end, checkpoints that are due; books by night.
+"""What is looked after by beat: requests that end, checkpoints that are due, holds that nobody
+needs; books by night.
 
 Whatever can't be done is named by an alarm until it is done, and keeps nothing else waiting.
 """
 
+import logging
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,11 +18,13 @@ from allocator.models import Alarm, Cycle, Simulation
 from budgets.one_by_one import Tries
 from budgets.requests import expire_due
 from ledger import reports
-from ledger.services import end_due
+from ledger.services import end_due, sweep_holds
 from ledger.takeback import take_due
 from ledger.takeback_notices import announce
 
-REQUESTS, CHECKPOINTS, BOOKS = "requests", "checkpoints", "books"  # alarms
+logger = logging.getLogger(__name__)
+
+REQUESTS, CHECKPOINTS, HOLDS, BOOKS = "requests", "checkpoints", "holds", "books"  # alarms
 # SQLite's rows of each index that are looked at. All of a year's entries took seconds, in which
 # nobody writes; of a thousand it guessed so badly that a report was as slow as without.
 SAMPLE = 100_000
@@ -46,6 +50,23 @@ def keep_checkpoints(*, at: datetime) -> int:
         ("What checkpoints will take can't be told", lambda: announce(now=at)),
     )
     return len(done or ()) + (told or 0)
+
+
+def keep_holds(*, at: datetime) -> int:
+    """Release what is set aside for attempts that are over; return how many. The log names each.
+
+    Whatever ends an attempt releases its hold. Should that ever be missed, its budget has the
+    credits back before somebody finds them missing.
+    """
+    (swept,) = _each(HOLDS, at, ("Holds can't be looked at", lambda: sweep_holds(now=at)))
+    for one in swept or ():
+        logger.warning(
+            "Job %s, attempt %s, of %s: %s mGPU-s were set aside for what will never run.",
+            *(one.job_id, one.attempt, one.budget_path, one.amount_mgpus),
+        )
+    if swept:
+        requests.replan("shares")
+    return len(swept or ())
 
 
 def keep_statistics() -> bool:

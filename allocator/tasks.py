@@ -64,6 +64,12 @@ def keep_checkpoints() -> int:
     return keeping.keep_checkpoints(at=now())
 
 
+@shared_task(name="allocator.tasks.keep_holds")
+def keep_holds() -> int:
+    """Release what is set aside for attempts that are over, on queue ``long``."""
+    return keeping.keep_holds(at=now())
+
+
 @shared_task(name="allocator.tasks.keep_statistics")
 def keep_statistics() -> bool:
     """Look by night at how SQLite's rows are spread, on queue ``long``."""

@@ -277,6 +277,11 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": 15 * 60.0,
         "options": {"expires": 15 * 60},
     },
+    "keep_holds": {
+        "task": "allocator.tasks.keep_holds",
+        "schedule": 60 * 60.0,
+        "options": {"expires": 60 * 60},
+    },
     "keep_simulations": {
         "task": "allocator.tasks.keep_simulations",
         "schedule": 60.0,

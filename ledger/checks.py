@@ -72,12 +72,8 @@ def _gaps_between_timesteps() -> Problems:
 def _written_after_closing() -> Problems:
     """What is written about a closed period stands in the open one."""
     closings = ClosingStatement.objects.order_by("period_id")
-    rows = closings.values_list("period_id", "period__ends_at", "closed_at").distinct()
-    for period_id, ends_at, closed_at in rows:
-        # A cycle that is late closes it as of its end, and writes its last charges at its own time.
-        last = ClosedTimestep.objects.filter(start__lt=ends_at).order_by("-start").first()
-        until = max(closed_at, last.closed_at) if last else closed_at
-        late = Entry.objects.filter(period_id=period_id, created_at__gt=until)
+    for period_id, closed_at in closings.values_list("period_id", "closed_at").distinct():
+        late = Entry.objects.filter(period_id=period_id, created_at__gt=closed_at)
         for entry in late.select_related("budget", "period").order_by("pk").iterator(CHUNK):
             yield EntryProblem(
                 "closed",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from django.db.models import QuerySet
+from django.db.models import Max, QuerySet
 
 from budgets import shares
 from budgets.models import Budget, Period
@@ -68,12 +68,16 @@ def write_statement(
 ) -> None:
     """Write the statement of a period that is being closed: a row for every budget that was
     active at its end or has entries in it. Under the ledger's lock, in the closing transaction.
+    It is closed ``now``, or when the last of its entries was written.
     """
     figures, active = _figures(period), shares.tree(at=period.ends_at - SECOND)
     every, tree, names = Budget.objects.in_bulk(), Membership.load(), Names.load()
     budgets = {pk: every[pk] for pk in active.keys() | figures.keys()}
     last = period.ends_at - SECOND
     known = delivered or {}
+    # A cycle that is late closes it as of its end, and others write meanwhile by clocks of theirs.
+    written = Entry.objects.filter(period=period, created_at__gt=now).order_by()
+    closed_at = written.aggregate(last=Max("created_at"))["last"] or now
     ClosingStatement.objects.bulk_create(
         (
             ClosingStatement(
@@ -81,7 +85,7 @@ def write_statement(
                 budget=budget,
                 path=names.path((every[one] for one in tree.chain(pk, to_seconds(last))), last),
                 name=names.at(budget, last).name,
-                closed_at=now,
+                closed_at=closed_at,
                 owed_gpu_seconds=known[pk].owed_gpu_seconds if pk in known else None,
                 delivered_gpu_seconds=known[pk].delivered_gpu_seconds if pk in known else None,
                 **dict.fromkeys(FIGURES, 0) | figures.get(pk, {}),

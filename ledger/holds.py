@@ -14,7 +14,14 @@ from clusters.models import Pool
 from clusters.saying import say as _
 from ledger.bulk import among
 from ledger.entries import Attempt, free_key, hold_entry, write
-from ledger.figures import Accounts, OpenHolds, accounts, all_open_holds, open_holds
+from ledger.figures import (
+    Accounts,
+    OpenHolds,
+    accounts,
+    all_open_holds,
+    closed_until,
+    open_holds,
+)
 from ledger.instants import LedgerError, iso, span, to_seconds, whole
 from ledger.lock import lock_ledger
 from ledger.models import Entry
@@ -257,11 +264,18 @@ def sweep_holds(*, now: datetime) -> list[Orphan]:
 
 
 def orphan_holds() -> OpenHolds:
-    """Return the open holds that no live run and no waiting job needs."""
+    """Return the open holds that no run, live or yet to be charged, and no waiting job needs.
+
+    Where timesteps wait to be closed, what ended in them is still paid out of its hold; closing
+    them releases the rest.
+    """
     found = all_open_holds()
     jobs = Job.objects.in_bulk({mine.job_id for mine in found})
-    live = Run.objects.exclude(state=Run.State.ENDED).filter(job_id__in=jobs)
-    needed = {Attempt(*row) for row in live.values_list("job_id", "number")}
+    counts = ~Q(state=Run.State.ENDED)
+    if (closed := closed_until()) is not None:
+        counts |= Q(started_at__isnull=False, ended_at__gt=closed)
+    runs = Run.objects.filter(counts, job_id__in=jobs)
+    needed = {Attempt(*row) for row in runs.values_list("job_id", "number")}
     needed |= {Attempt(pk, job.attempt) for pk, job in jobs.items() if not job.has_ended}
     return {mine: left for mine, left in found.items() if mine not in needed}
 

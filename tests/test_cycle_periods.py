@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from allocator import admission
 from allocator.models import Alarm
 from budgets.models import Period
 from ledger import reports
@@ -53,6 +54,21 @@ def test_a_period_that_a_late_cycle_closes_reconciles():
     assert status(place.period) == "closed"
     late = Entry.objects.filter(period=place.period, created_at__gt=BORDER)
     assert late.filter(kind="charge").exists()
+    assert reports.entry_problems(start=T0, end=BORDER) == []
+
+
+def test_what_is_written_while_a_cycle_closes_a_period_reconciles():
+    """Others write by clocks of their own between a cycle's start and its closing."""
+    place, _ = two_periods(credits=1000)
+    long = {"gpus": 16, "expected_duration_s": 4 * 3600, "minimum_runtime_s": 4 * 3600}
+    place.submit(place.petrel, **long)
+    waits = place.submit(place.petrel, gpus=16)
+    place.play(T0, BORDER - TIMESTEP)
+    admission.cancel(job=waits, by=place.user, now=BORDER + timedelta(seconds=50))
+    place.cycle(BORDER + timedelta(seconds=47))
+    assert status(place.period) == "closed"
+    (release,) = Entry.objects.filter(kind="release", job=waits)
+    assert release.created_at == BORDER + timedelta(seconds=50)
     assert reports.entry_problems(start=T0, end=BORDER) == []
 
 

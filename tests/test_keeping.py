@@ -16,7 +16,7 @@ from allocator.models import Alarm
 from budgets import notices
 from budgets.models import Budget, Notice, Request
 from budgets.one_by_one import Stuck
-from ledger import periods, services
+from ledger import periods, reports, services
 from ledger import requests as deciding
 from ledger.grants import transfer
 from ledger.instants import LedgerError
@@ -27,6 +27,7 @@ from tests.factories import HOUR, T0
 from tests.ledger_world import CREDIT, give
 from tests.reconcile_world import END, make_books, past_triggers
 from tests.test_requests import AUK, PETREL, SCIENCE, ask, grant
+from workloads.models import Job
 
 pytestmark = pytest.mark.django_db
 DAY = timedelta(days=1)
@@ -272,3 +273,26 @@ def test_nothing_is_looked_at_inside_a_transaction_or_on_postgresql() -> None:
     told = [one["sql"] for one in asked.captured_queries]
     assert ("ANALYZE" in told) is (connection.vendor == "sqlite")
     assert any("analysis_limit" in one for one in told) is (connection.vendor == "sqlite")
+
+
+def test_beat_gives_back_what_is_set_aside_for_what_will_never_run(
+    tree: dict[str, Budget], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    period = make.make_period()
+    give(tree[PETREL], 10, period)
+    job, waits = (make.make_job(tree[PETREL]) for _ in range(2))
+    for one in (job, waits):
+        services.place_hold(job=one, amount_mgpus=4 * CREDIT, now=T0)
+    Job.objects.filter(pk=job.pk).update(state=Job.State.FAILED)  # as no service would
+    scheduled = settings.CELERY_BEAT_SCHEDULE["keep_holds"]
+    assert (scheduled["task"], scheduled["schedule"]) == (tasks.keep_holds.name, 3600)
+    monkeypatch.setattr(tasks, "now", lambda: T0 + HOUR)
+
+    assert tasks.keep_holds() == 1
+    assert reports.spendable(budget=tree[PETREL], now=T0 + HOUR) == 6 * CREDIT
+    assert requests.is_open()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"Job {job.pk}, attempt 1, of {PETREL}: {4 * CREDIT} mGPU-s were set aside for what will "
+        "never run."
+    ]
+    assert tasks.keep_holds() == 0

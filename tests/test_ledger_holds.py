@@ -280,6 +280,19 @@ def test_orphan_holds_are_swept_and_named(petrel: Budget, period: Period) -> Non
     assert reports.spendable(budget=petrel, now=T0) == 92 * CREDIT
 
 
+def test_a_hold_is_needed_until_its_run_is_charged(petrel: Budget, period: Period) -> None:
+    """Between two timesteps that are closed late, one that has ended may still have a hold."""
+    give(petrel, 100, period)
+    (node,) = make_nodes(make_pool())
+    job = make_job(petrel, state=Job.State.COMPLETED)
+    services.place_hold(job=job, amount_mgpus=8 * CREDIT, now=T0)
+    make_run(job, {node: 0xFF}, ended_at=T0 + TIMESTEP + HOUR / 4)
+    close(1)
+    assert services.sweep_holds(now=T0 + HOUR) == []
+    close(1, since=T0 + TIMESTEP)
+    assert reports.figures(period=period, now=T0 + HOUR)[petrel.pk].held_mgpus == 0
+
+
 def test_a_live_run_s_hold_is_no_orphan(petrel: Budget, period: Period) -> None:
     give(petrel, 100, period)
     (node,) = make_nodes(make_pool())

@@ -30,7 +30,7 @@ from ledger.models import (
 )
 from ledger.rankings import dearest_jobs
 from ledger.rollup_checks import wrong_sums
-from ledger.rollups import BY_TIME_SIZES, SettledCell, upsert
+from ledger.rollups import BY_TIME_SIZES, Cell, JobCell, SettledCell, WholeCell, upsert
 from ledger.spent import settled_between
 from ledger.stretches import cover
 from tests import ledger_by_hand as by_hand
@@ -38,6 +38,7 @@ from tests.factories import T0, TIMESTEP, make_job, make_period, someone
 from tests.kept_rows import Rows, put, take
 from tests.ledger_by_hand import DAYS, World, make_world
 from tests.ledger_world import CREDIT, give, write_entry
+from workloads.models import Job
 
 pytestmark = pytest.mark.django_db
 ZONES = ("UTC", "America/New_York", "Asia/Kolkata")
@@ -317,14 +318,30 @@ def test_many_sums_take_a_statement_for_a_thousand(
     assert list(wrong_sums()) == []
 
 
-def test_a_sum_that_no_integer_holds_is_refused(tree: dict[str, Any], period: Period) -> None:
-    job = make_job(tree["orlo/vision/tern"])
-    cell = SettledCell(job.pk, period.pk, job.budget_id, job.submitted_by_id)
+def cell_of(model: rollups.Summed, job: Job, period: Period) -> tuple[Any, int]:
+    """Return whose sum one of a model's rows is, and how many sums it has."""
+    place = (int(Rollup.Size.HOUR), 0, period.pk)
+    return {
+        Rollup: (Cell(*place, job.budget_id, "charge", True, False), 4),
+        WholeRollup: (WholeCell(*place, "charge", True, False), 4),
+        JobRollup: (JobCell(job.pk, 1, period.pk, job.budget_id, "hold"), 2),
+        JobSettled: (SettledCell(job.pk, period.pk, job.budget_id, job.submitted_by_id), 2),
+    }[model]
+
+
+@pytest.mark.parametrize("model", [Rollup, WholeRollup, JobRollup, JobSettled])
+def test_a_sum_that_no_integer_holds_is_refused(
+    tree: dict[str, Any], period: Period, model: rollups.Summed
+) -> None:
+    cell, sums = cell_of(model, make_job(tree["orlo/vision/tern"]), period)
+    most, more = (dict[Any, Any]({cell: (amount, *(0,) * (sums - 1))}) for amount in (2**63 - 1, 1))
     with transaction.atomic():
-        upsert(JobSettled, {cell: (2**63 - 1, 0)})
+        upsert(model, most)
+    kept = model._default_manager.values_list()
+    before = list(kept)
     with pytest.raises(DatabaseError), transaction.atomic():
-        upsert(JobSettled, {cell: (1, 0)})
-    assert JobSettled.objects.get().settled_mgpus == 2**63 - 1
+        upsert(model, more)
+    assert list(kept.all()) == before
 
 
 @pytest.mark.django_db(transaction=True)
