@@ -28,7 +28,7 @@ GROUPS: Sequence[tuple[Any, Sequence[str]]] = (
         ("allocator", "cycle", "fairshare", "sessions", "forecasting", "simulator"),
     ),
     (_("Running it"), ("install", "settings", "maintenance", "audit", "api", "demo")),
-    (_("How it is built and measured"), ("ui", "benchmarks")),
+    (_("How it is built and measured"), ("ui", "testing", "benchmarks")),
 )
 PAGES = tuple(name for _group, names in GROUPS for name in names)
 FILES = ("*.png", "*.svg", "*.csv", "*.json")  # what pages show or link to
