@@ -37,6 +37,7 @@ WORDS = {"24h": "24 h", "7d": "7 d", "28d": "28 d"}
 DEFAULT_SPAN = "7d"
 WEEK = timedelta(days=7)
 MOST_PARKED = 5
+MOST_PROJECTS = 12  # that the table names; the tree has them all
 NEXT = 4
 BEHIND = 95_000  # delivered below it is red; thousandths of a percent
 
@@ -127,6 +128,15 @@ class Overview:
         """The project that has burned most above plan; no verdict before that is `judged`."""
         above = [line for line in self.projects if line.over_mgpus > 0]
         return max(above, key=lambda line: (line.over_mgpus, -line.budget.pk), default=None)
+
+    @property
+    def first_projects(self) -> list[BurnLine]:
+        """Those the most above plan; all are in the budgets' page."""
+        return self.projects[:MOST_PROJECTS]
+
+    @property
+    def has_more_projects(self) -> bool:
+        return len(self.projects) > MOST_PROJECTS
 
     @property
     def top(self) -> Budget | None:

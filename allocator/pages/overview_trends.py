@@ -7,20 +7,22 @@ are integers in thousandths of a percent; None where nothing can be said.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import numpy as np
-from django.db.models import Sum
+from django.db.models import QuerySet, Sum
 
 from allocator import delivery, timesteps
 from allocator.models import Delivery
 from budgets.models import WHOLE
+from clusters import states
 from clusters.models import GpuState, Node
 from ledger import idle
 
 POINTS = 336  # at most, of a line: a week of half hours
+State = tuple[int, int, int, int, int]
 Bits = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
@@ -72,7 +74,7 @@ def ratio(part: int, whole: int) -> int | None:
 def of_gpus(
     span: Span, *, now: datetime, pool_ids: Collection[int] | None
 ) -> tuple[Measure, Measure]:
-    """Availability and occupancy over a span from the log of GPU states. Two queries."""
+    """Availability and occupancy over a span from the log of GPU states. Three queries."""
     held, free, down = _gpu_seconds(span, now, pool_ids)
     healthy = held + free
     return _measure(healthy, healthy + down), _measure(held, healthy)
@@ -114,9 +116,9 @@ def _gpu_seconds(
 ) -> tuple[Bits, Bits, Bits]:
     """Held, free and down GPU-seconds in each part of the span."""
     nodes = Node.objects.all() if pool_ids is None else Node.objects.filter(pool_id__in=pool_ids)
-    known = {node.pk: node for node in nodes}
-    log = GpuState.objects.filter(node_id__in=known, at__lt=min(span.end, now))
-    changes = _changes(log.order_by("at", "id"), known)
+    known = dict(nodes.order_by().values_list("pk", "active_until"))
+    log = GpuState.objects.filter(at__gt=span.start, at__lt=min(span.end, now))
+    changes = _changes(_states(span.start, log), known)
     edges = span.edges(now)
     at = np.array([change[0] for change in changes], dtype=np.int64)
     return tuple(  # type: ignore[return-value]
@@ -125,17 +127,34 @@ def _gpu_seconds(
     )
 
 
-def _changes(log, known: dict[int, Node]) -> list[tuple[int, int, int, int]]:  # type: ignore[no-untyped-def]
-    """(second, change of held, of free, of down), in order of time."""
+def _states(start: datetime, log: QuerySet[GpuState]) -> Iterator[State]:
+    """Yield (node id, second, held, free, down): the last by the start, and what follows it.
+
+    However long the log before it has grown. Two queries.
+    """
+    for state in states.last_gpu_states(at=start).values():
+        counts = (state.held.bit_count(), state.free.bit_count(), state.down.bit_count())
+        yield state.node_id, int(start.timestamp()), *counts
+    rows = log.order_by("at", "id").values_list("node_id", "at", "held", "free", "down")
+    for node_id, at, *masks in rows:
+        held, free, down = (mask.bit_count() for mask in masks)
+        yield node_id, int(at.timestamp()), held, free, down
+
+
+def _changes(
+    rows: Iterable[State], known: Mapping[int, datetime | None]
+) -> list[tuple[int, int, int, int]]:
+    """(second, change of held, of free, of down), in order of time; of the known nodes."""
     last: dict[int, tuple[int, int, int]] = {}
     found = []
-    for node_id, at, *masks in log.values_list("node_id", "at", "held", "free", "down"):
-        counts = tuple(mask.bit_count() for mask in masks)
+    for node_id, at, held, free, down in rows:
+        if node_id not in known:
+            continue
         before = last.get(node_id, (0, 0, 0))
-        last[node_id] = counts
-        found.append((int(at.timestamp()), *(a - b for a, b in zip(counts, before, strict=True))))
+        last[node_id] = (held, free, down)
+        found.append((at, held - before[0], free - before[1], down - before[2]))
     for node_id, counts in last.items():
-        until = known[node_id].active_until
+        until = known[node_id]
         if until is not None:
             found.append((int(until.timestamp()), *(-count for count in counts)))
     return sorted(found)

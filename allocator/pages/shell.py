@@ -39,8 +39,7 @@ def role(user: User) -> str:
 def counts(user: Person, *, at: datetime) -> dict[str, int]:
     """Return the numbers in the side bar: waiting jobs that the reader may see, nodes in use."""
     waiting = Job.objects.filter(visible_q(user, "budget__"), state=Job.State.QUEUED)
-    nodes = len(clusters.active_nodes(at=at))
-    return {"jobs": waiting.count(), "nodes": nodes}
+    return {"jobs": waiting.count(), "nodes": clusters.number_of_nodes(at=at)}
 
 
 def hidden(user: Person) -> frozenset[str]:
