@@ -216,7 +216,7 @@ FEATURES: dict[str, tuple[str, str, str]] = {
     "hidden_size": ("count", "from parameters", "attention, messages"),
     "kv_heads": ("count", "8", "cache"),
     "head_size": ("numbers", "128", "cache"),
-    "experts": ("count", "1; 128 in a mixture", "how many weights a step reads"),
+    "experts": ("count", "1; 128 in a mixture", "1: a step reads all; else what is chosen"),
     "batch": ("sequences of a copy", "256", "weights are read once for all; bound by memory"),
     "precision": ("name", "bf16", "bytes of weights, peak"),
     "kv_precision": ("name", "fp16", "bytes of the cache"),
