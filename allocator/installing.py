@@ -104,7 +104,7 @@ def add_pool(
         at = now.replace(microsecond=0)
         PoolRate.objects.create(pool=pool, effective_at=at, rate_per_mille=rate_per_mille)
         after = f"{pool.gpu_type}, {shown(rate_per_mille)}"
-        _note(pool.name, "", after, why, by, now)
+        _note(pool.slug, "", after, why, by, now)
     return pool
 
 
@@ -123,7 +123,7 @@ def change_pool(
         pool.name, pool.gpu_type = name, gpu_type
         _refuse_taken(pool)
         pool.save(update_fields=["name", "gpu_type"])
-        _note(name, before, f"{name}, {gpu_type}", why, by, now)
+        _note(pool.slug, before, f"{name}, {gpu_type}", why, by, now)
     return pool
 
 

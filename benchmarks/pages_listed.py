@@ -65,7 +65,8 @@ PAGES = (
     *_all(PAGE, "forecasts", "forecasts?days=90", "plan", "plan?view=table"),
     *_all(PAGE, "cycles", "cycles?status=failed", "cycles/{cycle}", "nodes"),
     *_all(PAGE, "settings/people", "settings/people?q=person1", "settings/people/{person}"),
-    *_all(PAGE, "settings/people/give"),
+    *_all(PAGE, "settings/people/give", "settings/pools/new", "settings/pools/{pool}"),
+    *_all(PAGE, "settings/pools/{pool}/nodes", "settings/nodes/{node}"),
     *_all(PAGE, "settings/pools", "audit", "audit?kind=jobs", "audit?q=sft", "audit?who=bench"),
     *_all(PAGE, "windows/new", "windows/{window}"),
     *_all(PAGE, "reviews", "reviews/{period}/{root}", "reviews/{period}/{parent}"),
@@ -84,6 +85,8 @@ PAGES = (
     Asked(PART, "budgets/{path}/by-hand/preview", {"kind": "grant", "amount": "1"}),
     Asked(PART, "budgets/{parent}/transfers/preview", {}),
     Asked(PART, "windows/new/preview", {"nodes": "n1", "reason": "firmware"}),
+    Asked(PART, "settings/pools/{pool}/nodes/preview", {"nodes": "new[1-4]", "gpus": "8"}),
+    Asked(PART, "settings/nodes/{node}/preview", {}),
     Asked(PART, "jobs/quote", QUOTE),
 )
 FILES = (
@@ -170,4 +173,4 @@ def missing() -> list[str]:
 
 def _ones() -> dict[str, Any]:
     names = ("change_set", "period", "drafted", "request", "ended", "waiting", "running", "service")
-    return dict.fromkeys((*names, "cycle", "person", "window", "simulation"), 1)
+    return dict.fromkeys((*names, "cycle", "person", "window", "simulation", "node", "pool"), 1)

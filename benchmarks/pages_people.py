@@ -75,6 +75,7 @@ def decide(world: World, people: Sequence[User], random: Random) -> dict[str, An
     numbers["request"] = Request.objects.filter(budget=world.leaves[0]).latest("pk").pk
     numbers["notice"] = Notice.objects.filter(user=world.user).latest("pk").pk
     numbers["person"] = people[0].pk
+    numbers |= {"pool": world.pool.slug, "node": world.nodes[0].pk}
     Alarm.objects.create(kind="unreachable:x", raised_at=world.now, text="timed out")
     return numbers
 

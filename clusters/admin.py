@@ -1,6 +1,7 @@
-"""Clusters, pools and nodes are set up here; the logs of states are read only.
+"""Clusters are named here; pools, nodes and the logs of states are read only.
 
-Maintenance windows have pages of their own, which look first what a window does.
+Pools, nodes and maintenance windows have pages of their own, which look first what a change does,
+and refuse what would move the past.
 """
 
 from typing import Any
@@ -17,43 +18,8 @@ class ClusterAdmin(admin.ModelAdmin):
     readonly_fields = ("observed_until",)
 
 
-class PoolRateInline(admin.TabularInline):
-    """A rate holds from its instant on: a new price is a new row, set on /settings/pools.
-
-    There it is refused for what was charged already, and kept who set it.
-    """
-
-    model = PoolRate
-    extra = 0
-    can_delete = False
-
-    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-
-@admin.register(Pool)
-class PoolAdmin(admin.ModelAdmin):
-    list_display = ("slug", "name", "cluster", "gpu_type", "position")
-    list_filter = ("cluster",)
-    inlines = (PoolRateInline,)
-
-
-@admin.register(Node)
-class NodeAdmin(admin.ModelAdmin):
-    list_display = ("name", "pool", "gpus", "position", "active_from", "active_until")
-    list_filter = ("pool",)
-    search_fields = ("name",)
-
-
-class LogAdmin(admin.ModelAdmin):
-    """What connectors observed: shown, never edited."""
-
-    list_filter = ("node__pool",)
-    search_fields = ("node__name",)
-    date_hierarchy = "at"
+class ReadOnly(admin.ModelAdmin):
+    """Shown, never edited."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -63,6 +29,35 @@ class LogAdmin(admin.ModelAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
+
+
+class PoolRateInline(admin.TabularInline):
+    """A rate holds from its instant on: a new price is a new row."""
+
+    model = PoolRate
+    extra = 0
+
+
+@admin.register(Pool)
+class PoolAdmin(ReadOnly):
+    list_display = ("slug", "name", "cluster", "gpu_type", "position")
+    list_filter = ("cluster",)
+    inlines = (PoolRateInline,)
+
+
+@admin.register(Node)
+class NodeAdmin(ReadOnly):
+    list_display = ("name", "label", "pool", "gpus", "position", "active_from", "active_until")
+    list_filter = ("pool",)
+    search_fields = ("name", "label")
+
+
+class LogAdmin(ReadOnly):
+    """What connectors observed."""
+
+    list_filter = ("node__pool",)
+    search_fields = ("node__name",)
+    date_hierarchy = "at"
 
 
 @admin.register(NodeState)

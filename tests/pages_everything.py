@@ -74,6 +74,7 @@ def everything() -> Everything:
         "preempted": day.jobs["storm"].pk,
         "service": service.pk,
         "window": window.pk,
+        "node": place.nodes[0].pk,
         "comment": said.pk,
         "change_set": proposal.pk,
         "period": period.pk,

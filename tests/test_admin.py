@@ -10,7 +10,7 @@ from tests import factories as make
 
 pytestmark = pytest.mark.django_db
 OURS = {"clusters", "budgets", "workloads"}
-EDITABLE = {"Cluster", "Pool", "Node", "Role"}
+EDITABLE = {"Cluster", "Role"}
 MODELS = [model for model in admin.site._registry if model._meta.app_label in OURS]
 
 

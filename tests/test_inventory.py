@@ -212,8 +212,8 @@ def test_a_pool_is_made_with_its_rate_and_called_otherwise(place: Institute, ada
     to: dict[str, Any] = {"name": "B200 hall", "gpu_type": "B200", "reason": "two halls"}
     installing.change_pool(pool=pool, by=ada, now=NOW, **to)
     assert told() == [
-        ("B200", "", "B200, 1.800", "new hall"),
-        ("B200 hall", "B200, B200", "B200 hall, B200", "two halls"),
+        ("b200", "", "B200, 1.800", "new hall"),
+        ("b200", "B200, B200", "B200 hall, B200", "two halls"),
     ]
     assert refused(installing.change_pool, pool=pool, by=ada, now=NOW, **to) == "name"
     to["name"] = place.pool.name.upper()

@@ -315,6 +315,8 @@ class Decisions(Reader):
             return reverse("period", args=[one.period_id])
         if one.kind == Decision.Kind.PERSON and one.person_id:
             return reverse("person", args=[one.person_id])
+        if LISTED[one.kind] == "settings":
+            return reverse("pools")
         return reverse("budget", args=[path]) if path else ""
 
 

@@ -1,4 +1,4 @@
-"""Forms of the simulator, of reviews, and of what a pool costs."""
+"""Forms of the simulator, of reviews, and of people."""
 
 from datetime import date, datetime, time
 from typing import Any
@@ -20,8 +20,6 @@ from allocator.simulating import asking
 from allocator.simulating.asking import TODAY, Draft
 from allocator.simulating.given import Asked
 from budgets.refusals import Refused
-from clusters.models import Pool
-from clusters.numerals import Number
 from config.fields import YEARS, wrong_year
 
 HISTORY, TRACE = "history", "trace"
@@ -310,55 +308,6 @@ class HoldForm(forms.Form):
     def refuse(self, refused: Refused) -> None:
         """Show a refusal at the field that it names."""
         self.add_error(refused.field if refused.field in self.fields else None, refused.sentence)
-
-
-class RateForm(forms.Form):
-    """What a pool costs from an instant on; rates are times the reference GPU."""
-
-    pool = forms.ChoiceField(
-        label=gettext_lazy("Pool"), widget=forms.Select(attrs={"class": "form-select"})
-    )
-    rate = Number(
-        label=gettext_lazy("Rate, times the reference GPU"),
-        max_digits=7,
-        decimal_places=3,
-        widget=forms.TextInput(attrs=CONTROL | {"inputmode": "decimal", "autocomplete": "off"}),
-    )
-    effective_at = forms.DateTimeField(
-        label=gettext_lazy("From"),
-        required=False,
-        input_formats=["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"],
-        widget=forms.DateTimeInput(attrs=CONTROL | {"type": "datetime-local"}),
-        help_text=gettext_lazy("Empty: from now on. Never for what is over."),
-    )
-    reason = forms.CharField(
-        label=gettext_lazy("Reason"),
-        max_length=200,
-        widget=forms.TextInput(attrs=CONTROL | {"autocomplete": "off"}),
-    )
-
-    def __init__(self, *args: Any, pools: list[Pool], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.pools = {pool.slug: pool for pool in pools}
-        choices = [(pool.slug, pool.name) for pool in pools]
-        self.fields["pool"].choices = choices  # type: ignore[attr-defined]
-
-    def clean_effective_at(self) -> datetime | None:
-        at: datetime | None = self.cleaned_data["effective_at"]
-        if at is not None and at.year not in YEARS:
-            raise forms.ValidationError(wrong_year())
-        return at
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """What a valid form says, as `installing.set_rate` takes it."""
-        given = self.cleaned_data
-        return {
-            "pool": self.pools[given["pool"]],
-            "rate_per_mille": int(given["rate"] * 1000),
-            "effective_at": given["effective_at"],
-            "reason": given["reason"],
-        }
 
 
 class InviteForm(forms.Form):
