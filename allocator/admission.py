@@ -313,7 +313,7 @@ def estimate_of(budget: Budget, spec: JobSpec, now: datetime) -> forecasting.Est
     box = spec.time_limit_s
     if not spec.session or box is None:
         return estimate
-    reasons = ("A session has its whole time box.",)
+    reasons = (_("A session has its whole time box."),)
     whole = replace(estimate, p10_s=box, p50_s=box, p90_s=box, beside=None)
     return replace(whole, method="declared", reasons=reasons)
 

@@ -1,8 +1,11 @@
 """What was predicted, when and by what, so that it can be scored once the truth is known."""
 
+from itertools import zip_longest
+
 from django.db import models
 from django.db.models import Q
 
+from clusters.saying import told
 from forecasting.demand_models import (
     DemandForecast,
     DemandScore,
@@ -37,7 +40,8 @@ class Forecast(models.Model):
     method = models.CharField(max_length=32)
     version = models.CharField(max_length=32)
     variant = models.CharField(max_length=32, blank=True)  # of what it computes, if that was given
-    reasons = models.JSONField(default=list)
+    reasons = models.JSONField(default=list)  # in English
+    sentences = models.JSONField(default=list)  # each in no language; None: it has no other
     p10_s = models.PositiveIntegerField()
     p50_s = models.PositiveIntegerField()
     p90_s = models.PositiveIntegerField()
@@ -61,6 +65,12 @@ class Forecast(models.Model):
 
     def __str__(self) -> str:
         return f"forecast of job {self.job_id}: {self.p50_s} s"
+
+    @property
+    def said(self) -> list[str]:
+        """The reasons in the language that is active, as far as they have words in it."""
+        pairs = zip_longest(self.reasons, self.sentences)
+        return [told(sentence) if sentence else text for text, sentence in pairs]
 
 
 class Estimator(models.Model):

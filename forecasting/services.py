@@ -9,6 +9,8 @@ from typing import Any
 from django.db.models import QuerySet
 
 from budgets.models import Budget
+from clusters.saying import Said, in_english, joined, kept, state
+from clusters.saying import say as _
 from forecasting import works
 from forecasting.core import scoring
 from forecasting.core.quantiles import ENDLESS_S, VERSION, Range, from_declared, from_history
@@ -77,7 +79,7 @@ def estimate(
     `work` gives no estimate where it doesn't.
     """
     if kind == Kind.REALTIME:
-        return _answer(DEFAULTS[kind], "default", "A service runs until it is stopped.")
+        return _answer(DEFAULTS[kind], "default", _("A service runs until it is stopped."))
     by_work: Estimate | None = None
     why: tuple[str, ...] = ()
     if work:
@@ -85,9 +87,9 @@ def estimate(
         try:
             by_work = by_physics(works.physical(gpu_types=gpu_types, **asked))
         except works.CannotEstimate as error:
-            why = (f"What it computes gives no estimate: {error}",)
+            why = (_("What it computes gives no estimate: %(error)s", error=error.args[0]),)
     if by_work is not None and declared_s is None:
-        return replace(by_work, reasons=("By what it computes.", *by_work.reasons))
+        return replace(by_work, reasons=(_("By what it computes."), *by_work.reasons))
     found = _by_likeness(budget, kind, gpus, declared_s, name, now)
     if by_work is None or declared_s is None:
         return replace(found, reasons=(*found.reasons, *why))
@@ -113,9 +115,13 @@ def by_physics(found: works.Physical) -> Estimate:
 
 def _compared(found: Estimate, declared_s: int) -> str:
     percent = (200 * found.p50_s + declared_s) // (2 * declared_s)
-    return (
-        f"By what it computes: {found.p10_s} to {found.p90_s} s, likely {found.p50_s} s, "
-        f"{percent} % of what is declared; the declared duration is planned with."
+    return _(
+        "By what it computes: %(low)s to %(high)s s, likely %(likely)s s, %(percent)s %% of what "
+        "is declared; the declared duration is planned with.",
+        low=found.p10_s,
+        high=found.p90_s,
+        likely=found.p50_s,
+        percent=percent,
     )
 
 
@@ -131,16 +137,25 @@ def _by_likeness(
     for where, past in _histories(budget, kind, gpus, name, now):
         ratios = _ratios(past)
         if declared_s is not None and len(ratios) >= ENOUGH:
-            text = f"{len(ratios)} like jobs ({where}) show how declared durations came true."
+            text = _(
+                "%(number)s like jobs (%(where)s) show how declared durations came true.",
+                number=len(ratios),
+                where=where,
+            )
             found = from_declared(declared_s, ratios)
-            return _answer(found, "declared_history", f"Declared: {declared_s} s.", text)
+            return _answer(found, "declared_history", _declared(declared_s), text)
         if declared_s is None and len(past) >= ENOUGH:
             found = from_history([job.actual_s for job in past], DEFAULTS[kind])
-            return _answer(found, "history", f"{len(past)} like jobs: {where}.")
+            text = _("%(number)s like jobs: %(where)s.", number=len(past), where=where)
+            return _answer(found, "history", text)
     if declared_s is not None:
-        return _answer(from_declared(declared_s, ()), "declared", f"Declared: {declared_s} s.")
-    label = Kind(kind).label.lower()
-    return _answer(DEFAULTS[kind], "default", f"Nothing is known of like jobs: usual for {label}.")
+        return _answer(from_declared(declared_s, ()), "declared", _declared(declared_s))
+    text = _("Nothing is known of like jobs: usual for %(kind)s.", kind=state(Kind(kind).label))
+    return _answer(DEFAULTS[kind], "default", text)
+
+
+def _declared(seconds: int) -> Said:
+    return _("Declared: %(seconds)s s.", seconds=seconds)
 
 
 def record(*, job: Job, estimate: Estimate, now: datetime) -> Forecast:
@@ -159,7 +174,8 @@ def _kept(job: Job, estimate: Estimate, now: datetime, *, planned: bool) -> Fore
         method=estimate.method,
         version=estimate.version,
         variant=estimate.variant,
-        reasons=list(estimate.reasons),
+        reasons=[in_english(one) for one in estimate.reasons],
+        sentences=[kept(one) if isinstance(one, Said) else None for one in estimate.reasons],
         p10_s=estimate.p10_s,
         p50_s=estimate.p50_s,
         p90_s=estimate.p90_s,
@@ -198,12 +214,17 @@ def _histories(
     """Yield histories of ever less like jobs, each fetched only if the last did not do."""
     same_kind = _ended(kind, now)
     of_budget = _past(same_kind.filter(budget=budget, gpus=gpus))
-    label = Kind(kind).label.lower()
+    what, many = state(Kind(kind).label), _gpus(gpus)
     named = [job for job in of_budget if _stem(job.name) == _stem(name)]
-    yield f"{_stem(name)}, {gpus} GPUs, in {budget.path}", named
-    yield f"{label}, {gpus} GPUs, in {budget.path}", of_budget
-    yield f"{label}, {gpus} GPUs", _past(same_kind.filter(gpus=gpus))
-    yield label, _past(same_kind)
+    here = {"gpus": many, "budget": budget.path}
+    yield _("%(kind)s, %(gpus)s, in %(budget)s", kind=_stem(name), **here), named
+    yield _("%(kind)s, %(gpus)s, in %(budget)s", kind=what, **here), of_budget
+    yield joined((what, many), ", "), _past(same_kind.filter(gpus=gpus))
+    yield what, _past(same_kind)
+
+
+def _gpus(number: int) -> Said:
+    return _("1 GPU") if number == 1 else _("%(gpus)s GPUs", gpus=number)
 
 
 def _ended(kind: str, now: datetime) -> QuerySet[Job]:

@@ -113,7 +113,7 @@ def _on(asked: _Asked, gpus: int, said: Sequence[str]) -> Physical:
     except (ValueError, ArithmeticError) as error:
         raise CannotEstimate(str(error)) from error
     found.sort(key=lambda one: (one[0].p90, one[1]))
-    answers = [answer for answer, _ in found]
+    answers = [one[0] for one in found]
     return Physical(
         gpus=gpus,
         p10_s=min(one.p10 for one in answers),
@@ -126,23 +126,28 @@ def _on(asked: _Asked, gpus: int, said: Sequence[str]) -> Physical:
         reasons=(
             *said,
             *_cut(answers[-1].p90),
-            *_of_several([name for _, name in found]),
+            *_of_several([one[1] for one in found]),
             *answers[-1].reasons,
         ),
     )
 
 
 def _cut(p90_s: int) -> tuple[str, ...]:
-    return ("Nothing longer than 68 years is told: the range ends there.",) * (p90_s >= LONGEST_S)
+    if p90_s < LONGEST_S:
+        return ()
+    return (_("Nothing longer than 68 years is told: the range ends there."),)
 
 
 def _of_several(types: Sequence[str]) -> tuple[str, ...]:
     if len(types) < 2:
         return ()
-    listed = f"{', '.join(types[:-1])} or {types[-1]}"
     return (
-        f"It may run on {listed}: p10 is that of the fastest, p90 and what follows are those of "
-        f"the slowest, {types[-1]}.",
+        _(
+            "It may run on %(others)s or %(slowest)s: p10 is that of the fastest, p90 and what "
+            "follows are those of the slowest, %(slowest)s.",
+            others=", ".join(types[:-1]),
+            slowest=types[-1],
+        ),
     )
 
 
@@ -155,7 +160,7 @@ def _types(
             name = gpu_type(str(own)).name
         except UnknownName as error:
             raise CannotEstimate(str(error)) from error
-        return (name,), (f"On {name}, as what it computes says.",)
+        return (name,), (_("On %(name)s, as what it computes says.", name=name),)
     found, unknown = set(), set()
     for one in gpu_types:
         try:
@@ -171,7 +176,7 @@ def _types(
                 value=listed or "none",
             )
         )
-    said = (f"Nothing is known of {listed}: left out.",) if unknown else ()
+    said = (_("Nothing is known of %(listed)s: left out.", listed=listed),) if unknown else ()
     return sorted(found), said
 
 
