@@ -2,6 +2,7 @@
 
 import json
 from copy import deepcopy
+from datetime import timedelta
 from functools import partial
 
 import pytest
@@ -9,6 +10,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 
 from allocator import maintenance
 from allocator.models import Simulation
+from allocator.pages import simulator as pages
 from allocator.pages import simulator_measures
 from allocator.pages.simulator_measures import SPECS, lines
 from allocator.simulating import asking, running
@@ -71,6 +73,15 @@ def test_the_form_asks_and_leads_to_the_simulation(ines):
     assert answer.url == f"/simulator/{row.pk}"
     assert (row.policies, row.seed, row.budget.path) == (["fairshare", "fifo"], 7, "orlo/science")
     assert (row.starts_at, row.ends_at) == (T0 - 22 * HOUR, T0 + 2 * HOUR)
+
+
+@pytest.mark.parametrize(
+    ("until", "called"),
+    [(timedelta(hours=10), "History, 30 Sep"), (timedelta(days=2), "History, 30 Sep to 2 Oct")],
+)
+def test_a_day_is_called_once(until, called):
+    start = T0 - 12 * HOUR
+    assert pages.title(Simulation(starts_at=start, ends_at=start + until)) == called
 
 
 def test_days_may_be_given_by_their_dates(ines):
@@ -179,7 +190,9 @@ def test_wrong_events_are_said_beside_their_field(ines, given, said, field):
 
 
 def test_windows_that_are_planned_are_ticked_in(ines, day):
-    assert "id_planned_windows" not in shown(ines, "/simulator")
+    before = shown(ines, "/simulator")
+    assert "id_planned_windows" not in before
+    assert "As in window,h100-n0,3600,7200," in before
     (node,) = make.make_nodes(day.place.nodes[0].pool, name="spare")
     window = {"starts_at": NOW + HOUR, "ends_at": NOW + 2 * HOUR, "reason": "x", "by": None}
     maintenance.set_window(nodes=[node], now=NOW, **window)

@@ -87,10 +87,6 @@ class SimulationForm(forms.Form):
         required=False,
         initial=EVENTS_HEAD,
         widget=forms.Textarea(attrs={**CONTROL, "rows": 4, "spellcheck": "false"}),
-        help_text=gettext_lazy(
-            "window or failure, a node, from and to in seconds from the start; to empty: to the "
-            "end. As in window,n0001,3600,7200,"
-        ),
     )
     events_file = forms.FileField(
         label=gettext_lazy("Or an events file"),
@@ -142,6 +138,10 @@ class SimulationForm(forms.Form):
         super().__init__(data, files, initial={"days": "7"} | (initial or {}))
         self._choose("days", presets())
         self._choose("shares", self._shares())
+        self.fields["events"].help_text = _(
+            "window or failure, a node, from and to in seconds from the start; to empty: to the "
+            "end. As in %(line)s"
+        ) % {"line": f"window,{next(iter(page.nodes), 'n0001')},3600,7200,"}
 
     def _choose(self, name: str, choices: list[tuple[str, Any]]) -> None:
         field = self.fields[name]

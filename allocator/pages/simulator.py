@@ -32,7 +32,8 @@ class Listing:
     budget: Budget | None
     drafts: list[ChangeSet]
     periods: list[Period]
-    planned: int  # times that a node of ours is to be drained
+    nodes: list[str]  # those of ours
+    planned: int  # times that one of them is to be drained
 
     @property
     def may(self) -> bool:
@@ -81,18 +82,15 @@ def listing(user: Person, *, now: datetime) -> Listing:
         row.title = title(row)  # type: ignore[attr-defined]  # for the template
         row.for_whom = _for_whom(held, row)  # type: ignore[attr-defined]
     budget = simulates(held)
+    nodes = [node.name for node in clusters.all_nodes() if node.is_active(now)]
     return Listing(
         rows=rows,
         budget=budget,
         drafts=list(_drafts(user, held)),
         periods=list(_periods(held, now)) if budget else [],
-        planned=_planned(now),
+        nodes=nodes,
+        planned=sum(1 for _window in given.planned(nodes, now=now)),
     )
-
-
-def _planned(now: datetime) -> int:
-    names = {node.name for node in clusters.all_nodes() if node.is_active(now)}
-    return sum(1 for _window in given.planned(names, now=now))
 
 
 def _drafts(user: Person, held: Standing) -> Iterator[ChangeSet]:
@@ -144,6 +142,8 @@ def title(row: Simulation) -> str:
     if row.starts_at is None or row.ends_at is None:
         return row.trace_name or _("A trace")
     words = {"first": _day(row.starts_at), "last": _day(row.ends_at - SECOND)}
+    if words["first"] == words["last"]:
+        return _("History, %(first)s") % words
     return _("History, %(first)s to %(last)s") % words
 
 

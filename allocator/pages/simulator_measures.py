@@ -176,7 +176,9 @@ BESIDES = (
     ),
     Spec(
         gettext_lazy("GPU-hours of nodes that were down"),
-        gettext_lazy("not counted as healthy in entitlement and occupancy"),
+        gettext_lazy(
+            "also of nodes not in use yet; not counted as healthy in entitlement and occupancy"
+        ),
         *(HOURS, 0, _maybe("down_gpu_seconds")),
     ),
 )
