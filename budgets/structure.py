@@ -288,14 +288,24 @@ def _locked_subtree(budget: Budget, *others: Budget) -> dict[int, Budget]:
     against the budgets that they name. Of two moves below each other one waits for the other.
     """
     roots = set(Budget.objects.filter(parent=None).values_list("pk", flat=True))
-    rows: dict[int, Budget] = {}
-    below = subtree(Budget.objects.get(pk=budget.pk))
-    wanted = {*below.values_list("pk", flat=True), *(one.pk for one in others)} - roots
-    while missing := wanted - rows.keys():  # again: others may have moved there meanwhile
-        rows |= locked_all(missing)
-        below = subtree(Budget.objects.get(pk=budget.pk))
-        wanted |= {*below.values_list("pk", flat=True)} - roots
-    return rows | locked_all(roots)
+    named = {one.pk for one in others}
+    wanted = (_ids_below(budget) | named) - roots
+    while True:
+        before = transaction.savepoint()
+        rows = locked_all(wanted)
+        now = (_ids_below(budget) | named) - roots
+        if now <= rows.keys():
+            transaction.savepoint_commit(before)
+            return rows | locked_all(roots)
+        # Others have moved there meanwhile. All rows go back before more are locked: in two goes
+        # they would come in another order than everyone's.
+        transaction.savepoint_rollback(before)
+        wanted = now
+
+
+def _ids_below(budget: Budget) -> set[int]:
+    """Return the ids of a budget and all below it, wherever it stands by now."""
+    return set(subtree(Budget.objects.get(pk=budget.pk)).values_list("pk", flat=True))
 
 
 def _rewrite_paths(old: str, new: str) -> None:

@@ -6,6 +6,7 @@ error instead of an answer, this shows that the lock is there. SQLite has one wr
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from time import sleep
 from types import ModuleType
 from typing import Any
 
@@ -121,3 +122,51 @@ def test_an_approval_past_our_code_takes_its_parent_s_lock_too() -> None:
         assert not is_locked(root)
         ChangeSet.objects.filter(pk=draft.pk).update(status=ChangeSet.Status.APPROVED)
         assert is_locked(root)
+
+
+def until_waiting(number: int) -> None:
+    """Return once so many wait for a row that another has locked."""
+    waiting = (
+        "SELECT count(*) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
+    for _ in range(600):
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_stat_clear_snapshot()")  # else a transaction's is kept
+            cursor.execute(waiting)
+            if cursor.fetchone() == (number,):
+                return
+        sleep(0.05)
+    raise AssertionError(f"{number} never waited")
+
+
+def test_what_came_below_a_budget_meanwhile_is_locked_in_everyone_s_order() -> None:
+    """Who waits for a budget, and finds another below it then, does not lock that one second."""
+    tree = make.make_tree({"orlo": 0, "orlo/p": 1, "orlo/q": 1}, at=make.LONG_AGO)
+    low, high = tree["orlo/p"], tree["orlo/q"]
+    assert low.pk < high.pk
+    why: dict[str, Any] = {"author": make.someone(), "now": NOW}
+
+    def rename() -> Budget:
+        return services.rename_budget(budget=low, slug="kea", **why)
+
+    def move() -> Budget:
+        return services.move_budget(budget=high, to=low, share=0, reason="late", **why)
+
+    def alone(work: Callable[[], Budget]) -> Budget:
+        try:
+            return work()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(2) as pool:
+        with transaction.atomic():
+            services.move_budget(budget=high, to=low, share=0, reason="first", **why)
+            renamed = pool.submit(alone, rename)
+            until_waiting(1)
+            moved = pool.submit(alone, move)
+            until_waiting(2)
+        assert renamed.result(timeout=60).path == "orlo/kea"
+        with pytest.raises(services.Refused, match="has just been moved"):
+            moved.result(timeout=60)
+    assert Budget.objects.get(pk=high.pk).path == "orlo/kea/q"
