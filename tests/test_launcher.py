@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from config.launcher import environment, postgres, serve, testing
-from config.launcher.console import Refused
+from config.launcher.console import Refused, step
 from config.launcher.processes import Processes
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -143,6 +143,15 @@ def test_where_pip_cannot_be_unpacked_python_installs_it_itself(
     environment._create(processes)
     answer = subprocess.run([python, "-m", "pip", "--version"], capture_output=True, text=True)
     assert str(tmp_path / ".venv") in answer.stdout
+
+
+def test_what_runs_beside_other_steps_says_so_before_them(
+    processes: Processes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with processes.beside([sys.executable, "-c", ""], "Compiling"), step("Migrating"):
+        pass
+    told = [re.sub(r" \.\.+.*", "", line.strip()) for line in capsys.readouterr().out.splitlines()]
+    assert told == ["Compiling, beside what follows", "Migrating", "Compiling, the rest"]
 
 
 def test_two_set_ups_at_once_take_turns() -> None:

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import IO, Any, NoReturn
 
 from config.launcher import guard
-from config.launcher.console import Refused, step
+from config.launcher.console import Refused, say, step
 
 ROOT = Path(__file__).resolve().parents[2]
 PR_SET_PDEATHSIG = 1
@@ -103,10 +103,15 @@ class Processes:
     def beside(
         self, command: Sequence[str], name: str, *, env: Mapping[str, str] | None = None
     ) -> Iterator[None]:
-        """Run a command while the block runs, then wait for its end as a step of that name."""
+        """Run a command while the block runs, then wait for its end.
+
+        A line tells that it has begun, since it slows down the steps below, and a step what was
+        left of it when they were done.
+        """
         with self._quiet(command, env) as finish:
+            say(f"  {name}, beside what follows")
             yield
-            with step(name):
+            with step(f"{name}, the rest"):
                 finish(f"{name} failed")
 
     @contextmanager
