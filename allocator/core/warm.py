@@ -5,6 +5,8 @@ compile anything: at set-up, or when a worker starts, never in a request.
 """
 
 import fcntl
+import re
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -15,6 +17,8 @@ from .problem import BatchJob, BudgetNode, Drain, Job, Kind, Node, Problem, Real
 from .solve import solve
 from .validate import CannotCompile
 
+LOCK = "lock"  # a file beside compiled code: written anew by whoever warms up
+NAME = re.compile("[0-9a-f]{16}")  # of the folder for one version's compiled code
 READY = "ready"  # a file beside compiled code: for which Python all of it is there
 
 
@@ -35,11 +39,12 @@ def warm() -> float:
     from .compiled import FOLDER
 
     began = time.perf_counter()
-    with (FOLDER / "lock").open("w") as lock:
+    with (FOLDER / LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
             _plan_all()
             (FOLDER / READY).write_text(sys.version)
+            _clear_away_old(FOLDER)
         except Exception:  # whatever a damaged file makes of itself
             _throw_away(FOLDER)
             _plan_again(FOLDER)  # what was loaded before is kept by the next process only
@@ -54,6 +59,18 @@ def _plan_all() -> None:
 def _throw_away(folder: Path) -> None:
     for file in [folder / READY, *folder.rglob("*.nb[ic]")]:
         file.unlink(missing_ok=True)
+
+
+def _clear_away_old(ours: Path) -> None:
+    """Remove what older versions compiled, but for the one used last: its workers may still run."""
+    named = [one for one in ours.parent.iterdir() if NAME.fullmatch(one.name) and one != ours]
+    used = sorted((one / LOCK for one in named if (one / LOCK).exists()), key=_last_used)
+    for lock in used[:-1]:
+        shutil.rmtree(lock.parent, ignore_errors=True)
+
+
+def _last_used(lock: Path) -> int:
+    return lock.stat().st_mtime_ns
 
 
 def _plan_again(folder: Path) -> None:

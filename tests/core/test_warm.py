@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from random import Random
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -144,3 +145,20 @@ def test_random_problems_reach_what_is_compiled() -> None:
     kinds = [random_problem(Random(seed)) for seed in range(150)]
     assert any(made.realtime and made.budgets for made in kinds)
     assert any(solve(made, iterations=2).preemptions for made in kinds)
+
+
+def test_of_older_versions_only_the_last_used_stays(tmp_path: Path, monkeypatch: Any) -> None:
+    """Beside what is no version's folder, which is nobody's to remove."""
+    names = ["a" * 16, "b" * 16, "0" * 16]
+    for age, name in enumerate(names):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "lock").touch()
+        os.utime(tmp_path / name / "lock", (1000 - age, 1000 - age))
+    ours, others = tmp_path / ("f" * 16), [tmp_path / "unlocked", tmp_path / ("c" * 16)]
+    for folder in (ours, *others):
+        folder.mkdir()
+    monkeypatch.setattr(compiled, "FOLDER", ours)
+    monkeypatch.setattr(warm, "_plan_all", lambda: None)
+    warm.warm()
+    left = {one.name for one in tmp_path.iterdir()}
+    assert left == {ours.name, "a" * 16, *(one.name for one in others)}
