@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from client.values import count
+
 MGPUS_PER_CREDIT = 3600 * 1000
 Row = Sequence[object]
 
@@ -66,7 +68,7 @@ def job(found: dict[str, Any]) -> str:
         ("job", f"{found['id']} {found['name']}"),
         ("budget", found["budget"]),
         ("state", f"{found['state']} since {found['state_since']}"),
-        ("asks for", f"{found['gpus']} GPUs, {', '.join(found['pools']) or 'any pool'}"),
+        ("asks for", f"{count(found['gpus'], 'GPU')}, {', '.join(found['pools']) or 'any pool'}"),
         ("takes", " – ".join(duration(estimate[name]) for name in ("p10_s", "p50_s", "p90_s"))),
         ("funded", "yes" if found["funded"] else "no"),
         ("charged", f"{credits(charges['charged_mgpus'])} credits"),
@@ -162,7 +164,7 @@ def window(found: dict[str, Any]) -> str:
     head = [("window", f"{found['id']}, {found['state']}")] if "id" in found else []
     facts = [
         *head,
-        ("nodes", f"{len(found['nodes'])}, {found['gpus']} GPUs"),
+        ("nodes", f"{len(found['nodes'])}, {count(found['gpus'], 'GPU')}"),
         ("from", found["starts_at"]),
         ("until", found["ends_at"] or "it is ended"),
     ]
@@ -171,8 +173,8 @@ def window(found: dict[str, Any]) -> str:
         return table(("", ""), facts).partition("\n")[2]
     facts += [
         ("free from", f"{outlook['free_from']}, likely {outlook['likely_free_from']}"),
-        ("stops", f"{len(outlook['interrupted'])} runs"),
-        ("moves", f"{len(outlook['moves'])} planned starts"),
+        ("stops", count(len(outlook["interrupted"]), "run")),
+        ("moves", count(len(outlook["moves"]), "planned start")),
     ]
     shown = table(("", ""), facts).partition("\n")[2]
     rows = [
@@ -227,7 +229,7 @@ def calibration(found: dict[str, Any]) -> str:
     rate, demand = found["rate_per_gpu"], found["demand"]
     follows = "follows its traffic" if found["version"] else "follows its declared profile"
     lines = [
-        f"It {follows}; {min(demand)} to {max(demand)} GPUs in the next 24 h.",
+        f"It {follows}; {min(demand)} to {count(max(demand), 'GPU')} in the next 24 h.",
         f"One GPU does {rate['rate']:g} a second, {rate['source']}." if rate else "",
         found["problem"],
     ]

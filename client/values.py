@@ -1,4 +1,4 @@
-"""What stands on the command line, read: amounts, lengths of time, instants, JSON."""
+"""What stands on the command line, read: amounts, lengths of time, instants, JSON; and counts."""
 
 import argparse
 import json
@@ -70,3 +70,8 @@ def seconds(text: str) -> int:
     if not math.isfinite(hours) or hours < 0:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of hours")
     return round(hours * 3600)
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number of things: 1 GPU, 2 GPUs."""
+    return f"{number} {noun if number == 1 else noun + 's'}"

@@ -109,7 +109,12 @@ def retrain(*, kind: str, now: datetime, dry_run: bool = False) -> Retrained:
 
 
 def _too_few(rows: int) -> str:
-    return f"{rows} jobs that told what they compute have ended; {THIN} are needed."
+    jobs = (
+        "1 job that told what it computes has"
+        if rows == 1
+        else (f"{rows} jobs that told what they compute have")
+    )
+    return f"{jobs} ended; {THIN} are needed."
 
 
 def active(kind: str) -> Estimator | None:

@@ -15,7 +15,8 @@ from allocator import cycle
 from budgets.models import Request
 from client import Client, Problem, tables, token_for
 from client.__main__ import EXAMPLES, main
-from client.values import instant
+from client.values import count, instant
+from clusters.counting import plural
 from clusters.models import Pool, Window
 from config import clock
 from ledger import services as ledger
@@ -304,3 +305,11 @@ def test_a_reader_that_leaves_gets_no_traceback(url, member):
     )
     os.close(writing)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_one_of_a_thing_is_told_as_one():
+    assert [count(number, "GPU") for number in (0, 1, 2)] == ["0 GPUs", "1 GPU", "2 GPUs"]
+    assert [plural(number, "entry", "entries") for number in (1, 1200)] == [
+        "1 entry",
+        "1,200 entries",
+    ]

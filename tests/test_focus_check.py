@@ -235,12 +235,12 @@ def run(*arguments: str) -> tuple[int, str]:
 
 def test_the_command_ends_with_0_1_or_2(tmp_path) -> None:
     path = written(tmp_path / "good.csv", {})
-    assert run(str(path)) == (0, "FOCUS 1.2, 1 rows, 14,400,000 mGPU-s: no rule broken\n")
+    assert run(str(path)) == (0, "FOCUS 1.2, 1 row, 14,400,000 mGPU-s: no rule broken\n")
     path = written(tmp_path / "bad.csv", {"ServiceCategory": "GPU"})
     status, text = run(str(path))
     assert status == 1
     assert text.splitlines()[0].startswith("row 2: ServiceCategory: 'GPU' is none of")
-    assert text.splitlines()[-1].endswith("1 rules broken")
+    assert text.splitlines()[-1].endswith("1 rule broken")
 
 
 @pytest.mark.parametrize(

@@ -435,7 +435,7 @@ def test_rebuilding_makes_every_sum_right_and_says_how_many(
     assert [one.budget for one in wrong_sums()] == ["orlo", "orlo/vision/tern", "orlo/vision/tern"]
     out, progress = io.StringIO(), io.StringIO()
     call_command("rebuild_rollups", stdout=out, stderr=progress)
-    assert out.getvalue() == "Wrote 2 sums of 1 entries.\n"
+    assert out.getvalue() == "Wrote 2 sums of 1 entry.\n"
     assert progress.getvalue().splitlines()[-1] == "2 of 2 budgets and periods"
     assert kept() == right
 

@@ -47,7 +47,8 @@ def verdict(world: World, played: Played) -> Verdict:
 
 def _title(world: World, played: Played) -> Iterator[str]:
     hours = (played.reached - START).total_seconds() / 3600
-    yield from frame.heading(f"Replay on {world.gpus} GPUs", f"{hours:.1f} hours played")
+    gpus = frame.plural(world.gpus, "GPU")
+    yield from frame.heading(f"Replay on {gpus}", f"{hours:.1f} hours played")
     yield (
         f"  {frame.plural(Job.objects.count(), 'job')} of "
         f"{frame.plural(len(world.budgets), 'group')}; the cluster starts empty."

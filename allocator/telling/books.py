@@ -57,11 +57,9 @@ def proof_table(proof: Proof) -> Iterator[str]:
     healthy = proof.total("inventory") - proof.total("down")
     yield f"  Occupancy {frame.ratio(held, healthy)} of the healthy GPU-time."
     exact = proof.timesteps - len({row.timestep for row in proof.wrong})
+    steps = frame.plural(proof.timesteps, "timestep")
     breaches = frame.plural(len(proof.problems), "entry breaks", "entries break")
-    yield (
-        f"  Exact to the GPU-second in {exact} of {proof.timesteps} timesteps; {breaches} a rule "
-        "of the ledger."
-    )
+    yield (f"  Exact to the GPU-second in {exact} of {steps}; {breaches} a rule of the ledger.")
     yield from (f"  WRONG: {problem}" for problem in proof.problems[:10])
     for row in proof.wrong[:10]:
         yield (

@@ -37,7 +37,7 @@ def counts(*, start: datetime, end: datetime) -> dict[str, int]:
 
 def _plans(milliseconds: list[float], ticks: int) -> Iterator[str]:
     number = len(milliseconds)
-    words = f"  {ticks} ticks and {number - ticks} replans"
+    words = f"  {frame.plural(ticks, 'tick')} and {frame.plural(number - ticks, 'replan')}"
     if number < 2:
         yield f"{words}."
         return
@@ -60,7 +60,7 @@ def _preemption(event: JobEvent, zone: Any) -> Iterator[str]:
     when = event.at.astimezone(zone).strftime("%H:%M")
     theirs, mine = by["preemptor_share"], by["victim_share"]
     yield (
-        f"  {when}  {job.budget.slug}/{job.name} ({job.gpus} GPUs) made room for "
+        f"  {when}  {job.budget.slug}/{job.name} ({frame.plural(job.gpus, 'GPU')}) made room for "
         f"{by['by_budget'].rsplit('/', 1)[-1]}/{by['by_name']}"
     )
     yield f"         {_level(theirs)}"

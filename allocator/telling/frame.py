@@ -7,6 +7,8 @@ rounded half up.
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
+from clusters.counting import plural as plural
+
 CREDIT = 3_600_000
 HOUR = 3600
 WIDTH = 96
@@ -67,8 +69,3 @@ def _line(row: list[str], widths: list[int], left: int, indent: int) -> str:
         for i, (cell, width) in enumerate(zip(row, widths, strict=True))
     ]
     return (margin + "  ".join(cells)).rstrip()
-
-
-def plural(number: int, noun: str, many: str = "") -> str:
-    """Count things: ``many`` where their name takes more than an s."""
-    return f"{number:,} {noun if number == 1 else many or noun + 's'}"

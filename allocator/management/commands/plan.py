@@ -15,6 +15,7 @@ from allocator.core.problem import Problem
 from allocator.core.scenario import parse_problem
 from allocator.core.solve import MODES, solve
 from allocator.core.validate import shown
+from clusters.counting import plural
 from config.commands import OneLineCommand
 
 from ._files import output, refusing, source
@@ -87,10 +88,11 @@ def summary(problem: Problem, result: Result) -> str:
     status = f"{result.status} ({result.mode}), legal"
     if result.failure:
         status += f"; fast's plan was kept: {shown(result.failure)}"
+    size = f"{plural(problem.gpus, 'GPU')} x {plural(problem.horizon, 'timestep')}"
     bound = "none proven" if result.bound is None else f"{result.bound:.3f}"
     return "\n".join(
         (
-            f"scenario     {name}: {problem.gpus} GPUs x {problem.horizon} timesteps",
+            f"scenario     {name}: {size}",
             f"status       {status}",
             f"objective    {result.objective:.3f}",
             f"bound        {bound}",

@@ -13,6 +13,7 @@ from allocator.models import Cycle
 from allocator.replay import database, dumping, playback, setup, telling, trace, world
 from allocator.replay.playback import Course, Played
 from allocator.replay.trace import BadInput
+from clusters.counting import plural
 from config.commands import OneLineCommand
 
 from ._warm import warm_up
@@ -96,7 +97,7 @@ class Command(OneLineCommand):
         if options["dump_cycles"]:
             folder = Path(options["dump_cycles"])
             pairs = dumping.dump(folder=folder, count=options["dump_count"])
-            self.stdout.write(f"\n  {pairs} cycles are in {folder}.")
+            self.stdout.write(f"\n  {plural(pairs, 'cycle is', 'cycles are')} in {folder}.")
         if not telling.verdict(place, played).clean:
             raise CommandError("The books or a plan are wrong: see above.", returncode=1)
 
@@ -119,7 +120,7 @@ class Progress:
             seconds = played.seconds * (self.course.days - days) / days
             left = f", about {int(seconds) // 60} min {int(seconds) % 60:02} s left"
         line = (
-            f"Day {days:.2f} of {self.course.days}: {played.cycles} cycles, "
+            f"Day {days:.2f} of {self.course.days}: {plural(played.cycles, 'cycle')}, "
             f"{made.waiting} waiting{left}"
         )
         self.stream.write(f"\r{line:<96}" if self.moves else f"{line}\n")

@@ -5,6 +5,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from clusters.counting import plural
 from config.clock import now
 from config.commands import OneLineCommand
 from forecasting.core.kinds import KINDS
@@ -39,12 +40,12 @@ def _told(found: Retrained) -> list[str]:
     if found.estimator is None:
         return [f"{found.kind}: {found.why}"]
     done = "switched" if found.switched else "not switched"
-    lines = [
-        f"{found.kind}: {found.rows} jobs, {found.estimator.seconds:.1f} s, {done}. {found.why}"
-    ]
+    rows = plural(found.rows, "job")
+    lines = [f"{found.kind}: {rows}, {found.estimator.seconds:.1f} s, {done}. {found.why}"]
     for way, one in (found.held_out or {}).items():
+        rows = plural(round(one["rows"]), "job")
         lines.append(
-            f"  held out by {way}: {one['rows']:.0f} jobs, physics {one['physics']:.1%} off, "
+            f"  held out by {way}: {rows}, physics {one['physics']:.1%} off, "
             f"corrected {one['corrected']:.1%}"
         )
     return lines

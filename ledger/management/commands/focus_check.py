@@ -7,6 +7,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from clusters.counting import plural
 from config.commands import OneLineCommand
 from ledger.exports.focus_check import check_file
 from ledger.instants import LedgerError
@@ -39,9 +40,9 @@ class Command(OneLineCommand):
             raise refuse(str(error)) from None
         for broken in checked.broken:
             self.stdout.write(str(broken))
-        kept = "no rule" if not checked.broken else f"{len(checked.broken)} rules"
-        amount = checked.amount_mgpus
+        kept = "no rule" if not checked.broken else plural(len(checked.broken), "rule")
+        rows, amount = plural(checked.rows, "row"), checked.amount_mgpus
         sums = "" if amount is None else f", {amount:,} mGPU-s"
-        self.stdout.write(f"FOCUS {checked.version}, {checked.rows:,} rows{sums}: {kept} broken")
+        self.stdout.write(f"FOCUS {checked.version}, {rows}{sums}: {kept} broken")
         if checked.broken:
             sys.exit(1)

@@ -5,6 +5,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from clusters.counting import plural
 from config.commands import OneLineCommand
 from ledger import services
 
@@ -23,7 +24,7 @@ class Command(OneLineCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         entries, sums = services.rebuild_rollups(on_progress=self._progress)
-        self.stdout.write(f"Wrote {sums:,} sums of {entries:,} entries.")
+        self.stdout.write(f"Wrote {plural(sums, 'sum')} of {plural(entries, 'entry', 'entries')}.")
 
     def _progress(self, done: int, all_of_them: int) -> None:
         """Tell every tenth of the way."""

@@ -14,6 +14,7 @@ from allocator.admission import AdmissionError
 from allocator.pages import submit_words
 from allocator.pages.submit import Option, Quote
 from budgets.models import Budget
+from clusters.counting import plural
 from config.clock import now
 from config.commands import OneLineCommand
 from config.parsers import LARGEST_BODY
@@ -123,7 +124,7 @@ def _in_time(quote: Quote) -> str:
     if not quote.options:
         return "Say what it computes (work) to learn which numbers of GPUs are in time."
     least = quote.least_in_time
-    return f"In time from {least} GPUs on." if least else "No number of GPUs is in time."
+    return f"In time from {plural(least, 'GPU')} on." if least else "No number of GPUs is in time."
 
 
 def _option(one: Option) -> str:
