@@ -8,7 +8,7 @@ from ledger.figures import closed_until
 from ledger.full_report import Asked, FullReport, full_report
 from ledger.grants import credits
 from ledger.standing import Figures, GpuTime, figures, spendable
-from ledger.statements import ChargeLine, JobCharges, job_charges, parked_by_budget
+from ledger.statements import ChargeLine, JobCharges, job_charges, parked_by_budget, parked_by_day
 from ledger.usage import usage_window
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "job_charges",
     "pace",
     "parked_by_budget",
+    "parked_by_day",
     "runway_days",
     "spendable",
     "usage_window",

@@ -1,11 +1,12 @@
 """What one job was charged, and what was parked in an interval, by budget."""
 
+from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime, timedelta, tzinfo
 
 from ledger.figures import HOLDS
-from ledger.instants import from_seconds, span, to_seconds
+from ledger.instants import from_seconds, midnight, span, to_seconds
 from ledger.membership import Membership
 from ledger.models import Entry
 from ledger.standing import GpuTime
@@ -77,18 +78,41 @@ def parked_by_budget(*, start: datetime, end: datetime) -> dict[int, GpuTime]:
 
     Each with what stood below it when it ran; budgets without charges have no key.
     """
+    (found,) = _gpu_time(*span(start, end), [])
+    return found
+
+
+def parked_by_day(
+    *, start: datetime, end: datetime, zone: tzinfo
+) -> list[tuple[date, dict[int, GpuTime]]]:
+    """Return the same for each local day that [start, end) touches, in order."""
     start, end = span(start, end)
-    tree, total = Membership.load(), defaultdict[int, GpuTime](GpuTime)
-    low, high = to_seconds(start), to_seconds(end)
-    found = cover([low, *tree.moves_between(low, high), high])
+    last = (end - timedelta(seconds=1)).astimezone(zone).date()
+    days = [start.astimezone(zone).date()]
+    while days[-1] < last:
+        days.append(days[-1] + timedelta(days=1))
+    midnights = [to_seconds(midnight(day, zone)) for day in days[1:]]
+    return list(zip(days, _gpu_time(start, end, midnights), strict=True))
+
+
+def _gpu_time(start: datetime, end: datetime, borders: list[int]) -> list[dict[int, GpuTime]]:
+    """Sum what each budget held between borders inside [start, end), in seconds since 1970.
+
+    The same number of queries with borders as without, as long as they are few.
+    """
+    tree, low, high = Membership.load(), to_seconds(start), to_seconds(end)
+    totals = [defaultdict[int, GpuTime](GpuTime) for _ in range(len(borders) + 1)]
+    cuts = sorted({*tree.moves, *borders})
+    found = cover([low, *(cut for cut in cuts if low < cut < high), high])
     begun = [
         Entry.objects.filter(timestep__gte=from_seconds(a), timestep__lt=from_seconds(b)).order_by()
         for a, b in found.edges
     ]
     for sums in (*found.rollups(), *begun):
-        mine = by_epoch(sums.filter(kind=Kind.CHARGE), tree.moves)
+        mine = by_epoch(sums.filter(kind=Kind.CHARGE), cuts)
         rows = mine.values_list("budget_id", "epoch", "funded").annotate(**amounts(sums.model))
         for budget_id, epoch, funded, _, *spent in rows:
-            for node in tree.chain(budget_id, tree.begin(epoch)):
-                total[node].add(GpuTime.of(funded, *spent))
-    return dict(total)
+            at = cuts[epoch - 1] if epoch else 0
+            for node in tree.chain(budget_id, at):
+                totals[bisect_right(borders, at)][node].add(GpuTime.of(funded, *spent))
+    return [dict(total) for total in totals]

@@ -8,6 +8,7 @@ from html import unescape
 
 import pytest
 from django.template.loader import render_to_string
+from django.utils import timezone
 
 from allocator import delivery
 from allocator.models import Alarm, Outlook
@@ -166,12 +167,31 @@ def test_parked_budgets_lead_to_their_pages(cast):
 
 def test_parked_has_its_price(cast, tree):
     page = read(cast["admin"])
-    (petrel,) = page.parked
+    (petrel,) = page.parked.leaves
     assert petrel.budget == tree["orlo/science/petrel"]
     assert petrel.time.parked_mgpus == 2 * 8 * 900 * 1000
-    assert page.parked_total.parked == 2 * 8 * 900
-    assert "Parked GPUs cost 4 cr in the last 7 days." in text_of(client_of(cast["admin"]).get("/"))
-    assert read(cast["stranger"]).parked == []
+    assert page.parked.total.parked == 2 * 8 * 900
+    assert "Parked GPUs cost 4.0 cr in the last 7 days." in text_of(
+        client_of(cast["admin"]).get("/")
+    )
+    assert read(cast["stranger"]).parked.leaves == []
+
+
+def test_parked_is_told_by_day_of_the_reader_s_zone(cast):
+    page = read(cast["admin"])
+    assert [day.time.parked for day in page.parked.days] == [0] * 7 + [2 * 8 * 900]
+    assert page.parked.worst.day == page.parked.days[-1].day == NOW.date()
+    with timezone.override("America/Sao_Paulo"):  # UTC-3: midnight in NOW's first three hours
+        days = read(cast["admin"]).parked.days
+    assert [day.time.parked for day in days] == [0] * 7 + [2 * 8 * 900]
+    assert days[-1].day == NOW.date() - timedelta(days=1)
+    with timezone.override("Atlantic/Cape_Verde"):  # its midnight is at 01:00, between both
+        days = read(cast["admin"]).parked.days
+    assert [day.time.parked for day in days][-2:] == [8 * 900, 8 * 900]
+    text = client_of(cast["admin"]).get("/").content.decode()
+    assert "Cost of parked GPUs by day:" in text
+    assert "Thu 1 Oct 4.0 cr" in text
+    assert "Most on Thu 1 Oct: 4.0 cr" in text
 
 
 @pytest.mark.parametrize(("who", "path"), [("admin", "orlo"), ("member", "orlo/science/petrel")])

@@ -2,7 +2,7 @@
 
 import io
 from copy import deepcopy
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -159,6 +159,21 @@ def test_parked_time_of_any_timesteps(world: World, random: Random) -> None:
         for budget, values in right.items():
             one = found.get(budget, reports.GpuTime())
             assert [one.charged, one.parked, one.parked_mgpus, one.unfunded] == values
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/Sao_Paulo", "Asia/Kathmandu"])
+def test_parked_time_of_any_days(world: World, random: Random, zone: str) -> None:
+    clock = ZoneInfo(zone)
+    for start, end in windows(random, 4):
+        days = reports.parked_by_day(start=start, end=end, zone=clock)
+        charges = Entry.objects.filter(kind="charge", timestep__gte=start, timestep__lt=end)
+        by_day: dict[date, list[Entry]] = {day: [] for day, _ in days}
+        for charge in charges:
+            by_day[charge.at.astimezone(clock).date()].append(charge)
+        for day, found in days:
+            for budget, values in by_hand.gpu_time(by_day[day]).items():
+                one = found.get(budget, reports.GpuTime())
+                assert [one.charged, one.parked, one.parked_mgpus, one.unfunded] == values
 
 
 def test_holds_and_jobs_are_those_of_the_entries(world: World) -> None:

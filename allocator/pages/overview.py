@@ -12,12 +12,13 @@ from django.utils.translation import gettext as _
 
 from allocator import delivery
 from allocator.models import Cycle
-from allocator.pages import burning, first_steps, overview_trends, queue
+from allocator.pages import burning, first_steps, overview_parked, overview_trends, queue
 from allocator.pages.burning import Burn
 from allocator.pages.first_steps import Step
 from allocator.pages.names import Names
 from allocator.pages.overview_alarms import Notice, notices
 from allocator.pages.overview_gpus import Census, census
+from allocator.pages.overview_parked import Parked
 from allocator.pages.overview_queue import Waiting, waiting
 from allocator.pages.overview_trends import Measure, Span
 from allocator.pages.queue import Line
@@ -28,15 +29,12 @@ from budgets.hues import Hue
 from budgets.models import WHOLE, Budget, Period
 from clusters import services as clusters
 from clusters.models import Pool
-from ledger import reports
 from ledger.models import ClosedTimestep
-from ledger.standing import GpuTime
 
 SPANS = {"24h": 24, "7d": 7 * 24, "28d": 28 * 24}
 WORDS = {"24h": "24 h", "7d": "7 d", "28d": "28 d"}
 DEFAULT_SPAN = "7d"
 WEEK = timedelta(days=7)
-MOST_PARKED = 5
 MOST_PROJECTS = 12  # that the table names; the tree has them all
 NEXT = 4
 BEHIND = 95_000  # delivered below it is red; thousandths of a percent
@@ -50,19 +48,6 @@ class BurnLine:
     hue: Hue
     burn: Burn
     over_mgpus: int
-
-
-@dataclass(frozen=True)
-class Parked:
-    """What a budget's parked GPUs cost in the last seven days."""
-
-    budget: Budget
-    hue: Hue
-    time: GpuTime
-
-    @property
-    def bar(self) -> list[dict[str, Any]]:
-        return [{"value": self.time.parked_mgpus, "hue": self.hue}]
 
 
 @dataclass(frozen=True)
@@ -93,8 +78,7 @@ class Overview:
     programs: list[BurnLine]
     projects: list[BurnLine]
     notices: list[Notice]
-    parked: list[Parked]
-    parked_total: GpuTime
+    parked: Parked
     waiting: Waiting
     next_starts: list[Line]
     cycle: Cycle | None
@@ -150,21 +134,6 @@ class Overview:
         return self.now - WEEK
 
     @property
-    def parked_part(self) -> int | None:
-        """Of the GPU-time held, what was parked."""
-        held = self.parked_total.charged + self.parked_total.unfunded
-        return overview_trends.ratio(self.parked_total.parked, held)
-
-    @property
-    def parked_most(self) -> int:
-        return max((one.time.parked_mgpus for one in self.parked), default=0)
-
-    @property
-    def parked_gpus(self) -> Decimal:
-        """GPUs that stood idle on average over the seven days."""
-        return Decimal(self.parked_total.parked) / int(WEEK.total_seconds())
-
-    @property
     def demand(self) -> Decimal | None:
         """GPUs held and asked for ÷ healthy GPUs, over what the reader may see."""
         if not self.census.healthy:
@@ -201,7 +170,6 @@ def page(user: Person, *, now: datetime, query: Mapping[str, Any]) -> Overview:
     availability, occupancy = overview_trends.of_gpus(cut, now=now, pool_ids=pool_ids)
     period = periods.active(now)
     programs, projects = _burns(names, period, now) if period else ([], [])
-    parked, parked_total = _parked(names, now)
     counted = census(names, at=now, pool_ids=pool_ids)
     return Overview(
         now=now,
@@ -220,8 +188,7 @@ def page(user: Person, *, now: datetime, query: Mapping[str, Any]) -> Overview:
         programs=programs,
         projects=projects,
         notices=notices(names, projects, now=now),
-        parked=parked,
-        parked_total=parked_total,
+        parked=overview_parked.parked(names, start=now - WEEK, end=now),
         waiting=waiting(user, names, now=now),
         next_starts=_next_starts(user, names, now),
         cycle=newest(),
@@ -259,22 +226,6 @@ def _burns(names: Names, period: Period, now: datetime) -> tuple[list[BurnLine],
     programs.sort(key=lambda line: line.budget.pk)
     projects.sort(key=lambda line: (-line.over_mgpus, line.budget.path))
     return programs, projects
-
-
-def _parked(names: Names, now: datetime) -> tuple[list[Parked], GpuTime]:
-    """What parking cost in seven days: per leaf the reader sees, the dearest first, and in all."""
-    by_budget = reports.parked_by_budget(start=now - WEEK, end=now)
-    leaves, total = [], GpuTime()
-    parents = {budget.parent_id for budget in names.budgets.values()}
-    for path, budget in names.budgets.items():
-        time = by_budget.get(budget.pk)
-        if time is None or budget.pk in parents or not names.sees(path):
-            continue
-        total.add(time)
-        if time.parked:
-            leaves.append(Parked(budget, names.hue_of(path), time))
-    leaves.sort(key=lambda one: (-one.time.parked_mgpus, one.budget.path))
-    return leaves[:MOST_PARKED], total
 
 
 def _worst(names: Names, now: datetime) -> Worst | None:
