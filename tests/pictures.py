@@ -21,7 +21,9 @@ ROOT = Path(__file__).resolve().parent.parent
 INTO = ROOT / "docs" / "images" / "pages"
 PORT = 8791
 URL = f"http://127.0.0.1:{PORT}"
-WHO = "marta"  # of the demo: administrates the institute
+WHO = "marta"  # of the demo: manages the institute
+OTHER = "ines"  # manages Science, whose shares both change at once
+NEW = "dora"  # was given a password that serves once
 # The day that is played ends here: late in the quarter, so that a day is a tenth of what is granted
 # and there is a verdict; and always the same, so that pictures differ only where the pages do.
 AT = datetime(2026, 12, 22, 20, 32, 8, tzinfo=UTC)
@@ -42,6 +44,12 @@ PAGES = {
     "cycle": ("/cycles/{cycle}", set[str]()),
     "guide": ("/docs/figures", {"dark"}),
 }
+EDITOR = "/budgets/orlo/science/shares"
+# What each of the two wants, and why: Ines puts hers in force, and then Marta tries the same.
+WANTED = {
+    OTHER: ({"petrel": "30", "auk": "25"}, "The sky emulator goes first in January"),
+    WHO: ({"petrel": "40", "tern": "40"}, "Storm season lasts into January"),
+}
 
 
 def main() -> int:
@@ -59,14 +67,14 @@ def main() -> int:
             "CELERY_BROKER_URL": "memory://",
         }
         with time_machine.travel(AT):
-            numbers, cookie = _play()
+            numbers, cookies = _play()
         with time_machine.travel(AT), _served():
-            _take(chromium, numbers, cookie)
+            _take(chromium, numbers, cookies)
     return 0
 
 
-def _play() -> tuple[dict[str, int], str]:
-    """The numbers of what pages are about, and the cookie of somebody who is signed in."""
+def _play() -> tuple[dict[str, int], dict[str, str]]:
+    """The numbers of what pages are about, the cookies of two, and the password of who is new."""
     import django
 
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
@@ -76,13 +84,17 @@ def _play() -> tuple[dict[str, int], str]:
     from django.test import Client
 
     from allocator.models import Cycle
+    from budgets import signing_in
     from budgets.models import ChangeSet, Period
     from workloads.models import Job, Run
 
     call_command("migrate", verbosity=0)
     call_command("demo", quiet=True)
-    client = Client()
-    client.force_login(User.objects.get(username=WHO))
+    cookies = {}
+    for who in (WHO, OTHER):
+        client = Client()
+        client.force_login(User.objects.get(username=who))
+        cookies[who] = client.cookies["sessionid"].value
     stopped = Run.objects.filter(end_reason=Run.EndReason.PREEMPTED, job__minimum_runtime_s__gt=0)
     jobs = Job.objects.filter(pk__in=stopped.values("job")).order_by("-pk")
     numbers = {
@@ -92,7 +104,8 @@ def _play() -> tuple[dict[str, int], str]:
         "change_set": ChangeSet.objects.get(status=ChangeSet.Status.PROPOSED).pk,
         "simulation": _simulated(),
     }
-    return numbers, client.cookies["sessionid"].value
+    new = User.objects.get(username=NEW)
+    return numbers, cookies | {NEW: signing_in.give_one_time_password(user=new, now=AT)}
 
 
 def _simulated() -> int:
@@ -133,32 +146,74 @@ def _served() -> Iterator[None]:
         server.server_close()
 
 
-def _take(chromium: str, numbers: dict[str, int], cookie: str) -> None:
+def _take(chromium: str, numbers: dict[str, int], cookies: dict[str, str]) -> None:
     from playwright.sync_api import sync_playwright
 
     INTO.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        for suffix, (width, height) in SIZES.items():
-            context = browser.new_context(viewport={"width": width, "height": height})
-            context.clock.set_fixed_time(AT)
-            context.add_cookies([{"name": "sessionid", "value": cookie, "url": URL}])
-            page: Any = context.new_page()
+        for suffix in SIZES:
+            page = _page(browser, cookies[WHO], suffix)
             for name, (address, also) in PAGES.items():
                 if suffix.strip("-") not in ("", *also):
                     continue
                 for theme in ("light", *(["dark"] if not suffix and "dark" in also else [])):
                     end = "-dark" if theme == "dark" else suffix
                     page.emulate_media(color_scheme=theme)
-                    _look(page, URL + address.format(**numbers), name + end)
+                    _look(page, URL + address.format(**numbers), name + end, suffix)
+        _choose_password(browser, cookies[NEW])
+        _collide(browser, cookies)
         browser.close()
 
 
-def _look(page: Any, url: str, name: str) -> None:
+def _page(browser: Any, cookie: str, suffix: str = "") -> Any:
+    """A page of somebody who is signed in, whose clock stands where the day ended."""
+    width, height = SIZES[suffix]
+    context = browser.new_context(viewport={"width": width, "height": height})
+    context.clock.set_fixed_time(AT)
+    context.add_cookies([{"name": "sessionid", "value": cookie, "url": URL}])
+    return context.new_page()
+
+
+def _choose_password(browser: Any, password: str) -> None:
+    """Whoever signs in with a password that serves once is asked for their own."""
+    page = _page(browser, "")
+    page.goto(f"{URL}/sign-in")
+    page.fill("#id_username", NEW)
+    page.fill("#id_password", password)
+    page.press("#id_password", "Enter")
+    page.wait_for_url("**/password**")
+    for suffix in SIZES:
+        _shoot(page, f"password{suffix}", suffix)
+
+
+def _collide(browser: Any, cookies: dict[str, str]) -> None:
+    """Two managers change the same shares: the second is shown both versions. Changes the day."""
+    pages = {who: _page(browser, cookies[who]) for who in WANTED}
+    for who, (wanted, reason) in WANTED.items():
+        pages[who].goto(URL + EDITOR)
+        for slug, share in wanted.items():
+            pages[who].fill(f"[data-share={slug}]", share)
+        pages[who].fill("#id_reason", reason)
+    for page in pages.values():
+        page.click("button[value=approve]:visible")
+        page.wait_for_load_state("networkidle")
+    pages[WHO].locator("table.conf").wait_for()
+    _shoot(pages[WHO], "conflict", "")
+
+
+def _look(page: Any, url: str, name: str, suffix: str = "") -> None:
+    # The height of the page before would stay, and what a shorter one leaves is blank.
+    page.set_viewport_size(dict(zip(("width", "height"), SIZES[suffix], strict=True)))
     page.goto(url)
     page.wait_for_load_state("networkidle")
-    size, whole = page.viewport_size, page.evaluate("document.documentElement.scrollHeight")
-    page.set_viewport_size({**size, "height": min(LONGEST, max(size["height"], whole))})
+    _shoot(page, name, suffix)
+
+
+def _shoot(page: Any, name: str, suffix: str) -> None:
+    width, height = SIZES[suffix]
+    whole = page.evaluate("document.documentElement.scrollHeight")
+    page.set_viewport_size({"width": width, "height": min(LONGEST, max(height, whole))})
     page.wait_for_timeout(200)  # charts draw themselves anew
     file = INTO / f"{name}.png"
     page.screenshot(path=str(file))

@@ -287,8 +287,14 @@ def test_a_stale_base_shows_both_versions_and_keeps_what_was_typed(cast, world):
     assert answer.status_code == 409
     page = text_of(answer)
     assert "Yours is based on version 1, in force is version 2" in page
-    assert cells(answer, "Science") == ["Science", "60.000", "55.000", "60.000"]
-    assert cells(answer, "Vision") == ["Vision", "40.000", "40.000", "39.000"]
+    assert cells(answer, "Science") == [
+        *("Science", "60.000", "55.000 −5.0", "60.000 same", "55.000")
+    ]
+    assert cells(answer, "Vision") == [
+        *("Vision", "40.000", "40.000 same", "39.000 −1.0", "39.000")
+    ]
+    assert cells(answer, "Total")[1:] == ["100.000", "95.000", "99.000", "94.000"]
+    assert cells(answer, "Reserve")[1:] == ["0.000", "5.000", "1.000", "6.000"]
     assert "“Science waits”" in page
     assert "“Mine”" in page
     assert reads.version(tree["orlo"]) == 2
@@ -320,7 +326,7 @@ def test_a_child_that_came_or_went_meanwhile_is_told(cast, world):
     answer = client_of(cast["admin"]).post(URL, form())
     assert answer.status_code == 409
     assert "vision is not here any more" in text_of(answer)
-    assert cells(answer, "Lab") == ["Lab", "–", "0.000", "0.000"]
+    assert cells(answer, "Lab") == ["Lab", "–", "0.000 ±0.0", "0.000 ±0.0", "0.000"]
 
 
 def test_a_base_that_is_no_number_is_a_stale_base(cast, world):

@@ -230,8 +230,19 @@ def test_alarms_say_what_who_and_where(cast):
     Alarm.objects.create(kind="unreachable:mainland", raised_at=NOW - HOUR, text="timed out")
     Alarm.objects.create(kind="unreachable:x", raised_at=NOW, cleared_at=NOW, text="over")
     text = text_of(client_of(cast["admin"]).get("/"))
-    assert "Alarms 1 open mainland has not answered since 01:12" in text
+    assert "1 open mainland has not answered since 01:12" in text
     assert "For operations · Open plan" in text
+
+
+def test_alarms_are_counted_as_the_health_check_counts_them(cast, day):
+    Alarm.objects.create(kind="unreachable:mainland", raised_at=NOW - HOUR, text="timed out")
+    Outlook.objects.filter(job=day.jobs["flood"]).update(rule="not_funded", data={})
+    for name, warnings in (("admin", 1), ("stranger", 0)):  # what one may see, one is warned of
+        client = client_of(cast[name])
+        page = read(cast[name])
+        assert page.open_alarms == client.get("/healthz").json()["allocator"]["open_alarms"] == 1
+        assert page.warnings == warnings
+    assert "1 open · one warning" in text_of(client_of(cast["admin"]).get("/"))
 
 
 def test_a_cluster_that_answers_but_for_some_calls_is_told_as_that(cast):

@@ -102,6 +102,11 @@ def test_two_managers_collide_and_nothing_is_lost(browser_page, day, cast):
     other.get_by_text("Two versions of the same shares").wait_for()
     row = other.inner_text("table.conf tbody tr:has-text('Petrel')")
     assert all(value in row for value in ("50.000", "45.000", "40.000", "both changed"))
+    result = other.locator("tr:has-text('Petrel') [data-result]")
+    assert result.inner_text() == "40.000"  # both changed it: what was typed is chosen beforehand
+    other.locator("input[name='pick.petrel'][value=theirs]").check()
+    assert result.inner_text() == "45.000"
+    assert other.inner_text("[data-result-sum]") == "95.000"
     other.locator(
         "input[name='pick.petrel'][value=mine], input[name$='petrel'][value=mine]"
     ).check()

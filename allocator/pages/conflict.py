@@ -43,6 +43,18 @@ class Choice:
         return self.i_changed
 
     @property
+    def result(self) -> int | None:
+        return self.mine if self.mine_chosen else self.theirs
+
+    @property
+    def their_change(self) -> int:
+        return (self.theirs or 0) - (self.base or 0)
+
+    @property
+    def my_change(self) -> int:
+        return (self.mine or 0) - (self.base or 0)
+
+    @property
     def name(self) -> str:
         """The field's name in the form, as in `budgets.forms.share_name`."""
         return f"{self.child.slug}.{self.pool.slug}" if self.pool else self.child.slug
@@ -63,6 +75,15 @@ class Conflict:
     theirs_rest: int
     mine_rest: int
     gone: list[str]  # slugs that were typed of children that are not there any more
+
+    @property
+    def result_sum(self) -> int:
+        """Of what is chosen beforehand."""
+        return sum(one.result or 0 for one in self.choices if one.pool is None)
+
+    @property
+    def result_rest(self) -> int:
+        return WHOLE - self.result_sum
 
 
 def conflict(

@@ -130,6 +130,15 @@ class Overview:
         return tops[0] if len(tops) == 1 else None
 
     @property
+    def open_alarms(self) -> int:
+        """As many as `/healthz` says."""
+        return sum(not one.is_warning for one in self.notices)
+
+    @property
+    def warnings(self) -> int:
+        return len(self.notices) - self.open_alarms
+
+    @property
     def week_ago(self) -> datetime:
         return self.now - WEEK
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from allocator.pages.overview import BurnLine
 
 SHOWN = 6
+# Read from the figures by whoever looks; all other kinds are alarms, raised and cleared by cycles.
+WARNINGS = frozenset({"runs_out", "not_funded", "node_down", "draining"})
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,10 @@ class Notice:
     path: str = ""
     jobs: int = 0
     window: int | None = None  # of a node that drains
+
+    @property
+    def is_warning(self) -> bool:
+        return self.kind in WARNINGS
 
 
 def notices(names: Names, projects: Sequence[BurnLine], *, now: datetime) -> list[Notice]:

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from allocator.pages.tree import Line
 
 SIZE = 300.0  # of the picture, both ways
-CENTRE, OUTER, HOLE = SIZE / 2, 149.0, 42.0
+CENTRE, OUTER, HOLE = SIZE / 2, 149.0, 36.0
 GAP = 1.0
 FONT, ROOM = 13.0, 8.0  # height of a letter, and what a name wants beside its length
+ACROSS = 2.0  # the same of a name that stands across the ring: its ends are level with no edge
 THINNEST = 0.0005  # of a turn: what is narrower can be neither seen nor hit
 FULL = 0.9999  # of a turn: an arc that ends where it began is not drawn
 
@@ -143,11 +144,12 @@ def _name_at(band: Band, length: float) -> str:
     thick, width = band.outer - band.inner, (band.end - band.start) * 2 * pi * band.radius
     bulge = band.inner - sqrt(max(0.0, band.inner**2 - (length / 2) ** 2))
     along = width >= length + ROOM and thick >= FONT + bulge
-    across = thick >= length + ROOM and (band.end - band.start) * 2 * pi * band.inner >= FONT
+    across = thick >= length + ACROSS and (band.end - band.start) * 2 * pi * band.inner >= FONT
+    tight = thick < length + ROOM  # it touches both edges: only where it can't lie along
     level = min(turn % 180, 180 - turn % 180) <= 45  # along the ring, the name lies flatter
     if not along and not across:
         return ""
-    tilt = turn if along and (level or not across) else turn + 90
+    tilt = turn if along and (level or tight) else turn + 90
     x, y = _place(band.radius, band.middle)
     return f"translate({svg(x)} {svg(y)}) rotate({svg((tilt + 90) % 180 - 90)})"
 
