@@ -136,7 +136,20 @@ WRITES = frozenset(
 )
 # Of the API, by the ends of addresses.
 API_WRITES = (
-    *("token/", "preview/", "change/", "end/", "call-off/", "archive/", "reactivate/", "move/"),
+    *(
+        "label/",
+        "retire/",
+        "keep/",
+        "rate/",
+        "token/",
+        "preview/",
+        "change/",
+        "end/",
+        "call-off/",
+        "archive/",
+        "reactivate/",
+        "move/",
+    ),
     *("rename/", "grant/", "decline/", "withdraw/", "read/", "redraft/", "propose/", "approve/"),
     *("statement/", "statement.csv/", "dry-run/", "cancel/", "extend/", "urgency/", "recalibrate/"),
     *(

@@ -32,6 +32,9 @@ SHARES = {"shares": {"petrel": 1, "auk": 2}, "base_version": 1}
 CHANGE = SHARES | {"reason": "why"}
 ADMINISTRATORS = dict.fromkeys(PEOPLE, 403) | {"root": 200, "admin": 200}
 
+REFUSED = {"root": 400, "admin": 400}
+NEVER = "2150-01-01T00:00:00Z"
+
 REASON = {"reason": "why"}
 # Whoever edits science's shares may create, archive and move below it; those who see but not edit
 # are told so.
@@ -53,6 +56,20 @@ TABLE: list[Any] = [
     ("get", "me/", None, EVERYONE),
     ("get", "nodes/", None, EVERYONE),
     ("get", "pools/", None, EVERYONE),
+    ("post", "nodes/", REASON | {"pool": "h100", "nodes": ["n[1-2]"], "gpus": 8}, ADMINISTRATORS),
+    ("post", "nodes/h100-n0/label/", REASON | {"label": "rack 4"}, ADMINISTRATORS),
+    ("post", "nodes/h100-n0/retire/", REASON | {"effective_at": NEVER}, ADMINISTRATORS),
+    # Who may do it is told that there is nothing to undo.
+    ("post", "nodes/h100-n0/keep/", REASON, ADMINISTRATORS | REFUSED),
+    ("post", "nodes/h100-n0/call-off/", REASON, ADMINISTRATORS | REFUSED),
+    (
+        "post",
+        "pools/",
+        REASON | {"slug": "b200", "name": "B200", "gpu_type": "B200", "rate_per_mille": 1800},
+        ADMINISTRATORS,
+    ),
+    ("post", "pools/h100/change/", REASON | {"name": "Hall"}, ADMINISTRATORS),
+    ("post", "pools/h100/rate/", REASON | {"rate_per_mille": 3000}, ADMINISTRATORS),
     ("get", "windows/", None, EVERYONE),
     ("post", "windows/", REASON | {"nodes": ["h100-n1"]}, ADMINISTRATORS),
     ("post", "windows/preview/", REASON | {"nodes": ["h100-n1"]}, ADMINISTRATORS),

@@ -1,5 +1,13 @@
 """The API of machines: nodes, pools, and windows of maintenance."""
 
+from clusters.api.inventory import (
+    CallOffNode,
+    ChangePool,
+    KeepNode,
+    LabelNode,
+    RetireNode,
+    SetRate,
+)
 from clusters.api.nodes import Nodes, Pools
 from clusters.api.windows import (
     CallOffWindow,
@@ -12,13 +20,19 @@ from clusters.api.windows import (
 )
 
 __all__ = [
+    "CallOffNode",
     "CallOffWindow",
+    "ChangePool",
     "ChangeWindow",
     "EndWindow",
+    "KeepNode",
+    "LabelNode",
     "Nodes",
     "Pools",
     "PreviewWindow",
     "PreviewWindowChange",
+    "RetireNode",
+    "SetRate",
     "WindowDetail",
     "Windows",
 ]

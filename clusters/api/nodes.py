@@ -11,6 +11,14 @@ from rest_framework.views import APIView
 from allocator import emptying
 from clusters import services as clusters
 from clusters import states
+from clusters.api.inventory import (
+    NodeChangedOut,
+    NodesIn,
+    PoolChangedOut,
+    PoolIn,
+    add_nodes,
+    make_pool,
+)
 from clusters.models import Drain, GpuState, Node, Pool
 from config import clock
 from config.fields import Instant
@@ -33,8 +41,10 @@ class NodeOut(serializers.Serializer[Any]):
     """
 
     name = serializers.CharField()
+    label = serializers.CharField(allow_blank=True)  # type: ignore[assignment]
     pool = serializers.CharField()
     gpus = serializers.IntegerField()
+    active_until = Instant(allow_null=True)
     state = serializers.ChoiceField(choices=["up", "down"])
     reason = serializers.CharField(allow_blank=True)
     held_gpus = serializers.IntegerField(allow_null=True)
@@ -72,6 +82,11 @@ class Nodes(APIView):
         ]
         return Response(NodeOut(rows, many=True).data)
 
+    @extend_schema(request=NodesIn, responses={201: NodeChangedOut(many=True)})
+    def post(self, request: Request) -> Response:
+        """Add nodes to a pool (administrators), after its last one."""
+        return add_nodes(request)
+
 
 class Pools(APIView):
     """Every pool with the GPUs in use and the rate in force now."""
@@ -84,12 +99,19 @@ class Pools(APIView):
         rows = [_pool(pool, [n for n in nodes if n.pool_id == pool.pk], rates) for pool in pools]
         return Response(PoolOut(rows, many=True).data)
 
+    @extend_schema(request=PoolIn, responses={201: PoolChangedOut})
+    def post(self, request: Request) -> Response:
+        """Make a pool (administrators), still without nodes, with its first rate."""
+        return make_pool(request)
+
 
 def _node(
     node: Node, down: dict[int, str], state: GpuState | None, drains: list[Drain]
 ) -> dict[str, Any]:
     return {
         "name": node.name,
+        "label": node.label,
+        "active_until": node.active_until,
         "pool": node.pool.slug,
         "gpus": node.gpus,
         "state": "down" if node.pk in down else "up",
