@@ -368,7 +368,8 @@ class _Builder:
         cap = job.service.swap_cap
         relaxed = contract.feasible_demand(demand, held=held, cap=cap, settled=self.settled)
         if not self.settled and relaxed != demand:
-            self.relaxed.append(f"{job.name} sheds at most {cap} GPUs a timestep from {held}.")
+            gpus = "1 GPU" if cap == 1 else f"{cap} GPUs"
+            self.relaxed.append(f"{job.name} sheds at most {gpus} a timestep from {held}.")
         return relaxed
 
     def _draining(self) -> Draining:

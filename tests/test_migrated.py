@@ -11,6 +11,7 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
 
+import manage
 from config.migrated import EMPTY, OLDER, what_to_run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -58,3 +59,14 @@ def test_commands_say_of_an_empty_database_what_to_run(tmp_path: Path, command: 
     assert done.returncode == 1
     assert done.stderr.strip().splitlines()[-1:] == [f"allotment: {EMPTY}"]
     assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_ends_with_a_word_and_no_traceback(monkeypatch, capsys):
+    def interrupted(argv):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("django.core.management.execute_from_command_line", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        manage.main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err.strip() == "allotment: stopped."

@@ -121,7 +121,9 @@ def _waiting() -> Iterator[str]:
     rows = waiting.outlooks()
     running = Run.objects.filter(state=Run.State.RUNNING).count()
     yield from frame.heading(
-        "Next starts", f"{frame.plural(running, 'run')} under way, {len(rows)} jobs wait"
+        "Next starts",
+        f"{frame.plural(running, 'run')} under way, "
+        f"{frame.plural(len(rows), 'job waits', 'jobs wait')}",
     )
     yield from waiting.next_starts(rows, zone=ZONE, limit=6)
     yield ""

@@ -23,6 +23,7 @@ from allocator.core.traces import DAY_S, Trace, read_csv, read_swf, write_csv
 from allocator.core.validate import ProblemError
 from allocator.simulating import telling
 from allocator.simulating.setups import setup_of
+from clusters.counting import plural
 from config.commands import OneLineCommand
 
 from ._files import output, refusing, source
@@ -165,12 +166,12 @@ class Command(OneLineCommand):
             for sentence in problems[:SHOWN]:
                 self.stderr.write(sentence)
             if (more := len(problems) - SHOWN) > 0:
-                self.stderr.write(f"and {counted(more, 'row')} more.")
+                self.stderr.write(f"and {plural(more, 'row')} more.")
             count += len(problems)
         if count and not skipped:
             them = "it" if count == 1 else "them"
             raise CommandError(
-                f"{counted(count, 'row')} can't be read: mend {them}, or give --skip-bad-rows.",
+                f"{plural(count, 'row')} can't be read: mend {them}, or give --skip-bad-rows.",
                 returncode=2,
             )
 
@@ -245,7 +246,7 @@ class Progress:
 
     def __init__(self, policy: str, seconds: int, stream: Any) -> None:
         self.policy, self.seconds, self.stream = policy, seconds, stream
-        self.whole = f"{seconds / DAY_S:.3g} day" + "s" * (seconds != DAY_S)
+        self.whole = f"{seconds / DAY_S:.3g} {'day' if seconds == DAY_S else 'days'}"
         self.moves = stream.isatty()
         self.began = self.shown = time.monotonic()
 
@@ -264,11 +265,6 @@ class Progress:
         line = f"{self.policy}: {self.whole} in {spent:.1f} s"
         self.stream.write(f"\r{line:<72}\n" if self.moves else f"{line}\n")
         self.stream.flush()
-
-
-def counted(n: int, noun: str) -> str:
-    """How many, as people say it."""
-    return f"{n:,} {noun}" + "s" * (n != 1)
 
 
 def check_choice(options: dict[str, Any]) -> None:
