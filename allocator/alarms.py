@@ -40,15 +40,16 @@ def raise_alarm(*, kind: str, text: str, at: datetime, **data: object) -> Alarm:
     known = _known.get()
     if known is not None:
         known.add(kind)
-    alarm = Alarm.objects.filter(kind=kind, cleared_at=None).first()
-    english = in_english(text)[:TEXT_MAX]
     sentence = kept(text) if isinstance(text, Said) else {}
-    if alarm is None:
-        return Alarm.objects.create(
-            kind=kind, text=english, sentence=sentence, raised_at=at, data=data
-        )
-    alarm.text, alarm.sentence, alarm.data = english, sentence, data
-    alarm.save(update_fields=["text", "sentence", "data"])
+    said = {"text": in_english(text)[:TEXT_MAX], "sentence": sentence, "data": data}
+    # Of several who raise it at once the database lets one; the others find that one.
+    alarm, is_new = Alarm.objects.get_or_create(
+        kind=kind, cleared_at=None, defaults={**said, "raised_at": at}
+    )
+    if not is_new:
+        for name, value in said.items():
+            setattr(alarm, name, value)
+        alarm.save(update_fields=said)
     return alarm
 
 

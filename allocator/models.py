@@ -176,6 +176,11 @@ class Alarm(models.Model):
 
     class Meta:
         ordering = ("-raised_at", "-id")
+        constraints = (
+            models.UniqueConstraint(
+                fields=["kind"], condition=Q(cleared_at=None), name="one_open_alarm_per_kind"
+            ),
+        )
 
     def __str__(self) -> str:
         return self.text
