@@ -13,7 +13,7 @@ from django.core.management import CommandError, call_command
 from allocator.demo import computing, day, institute, people, telling, work
 from allocator.demo.institute import Institute
 from allocator.models import Alarm, Cycle
-from allocator.telling import books, frame, picture
+from allocator.telling import books, cycles, frame, picture
 from budgets.models import Budget, ChangeSet, Notice, Period
 from clusters.models import Cluster, Window
 from forecasting import works
@@ -314,3 +314,13 @@ def test_the_plan_is_drawn_by_who_holds_most_of_a_node() -> None:
 )  # fmt: skip
 def test_credits_are_shown_with_one_decimal(mgpus: int, text: str) -> None:
     assert frame.credits(mgpus) == text
+
+
+def test_parts_of_a_comparison_are_said_to_be_the_siblings():
+    share = {"path": "orlo/science", "shares": 25, "siblings_shares": 100, "siblings_usage": 40}
+    assert cycles._level({**share, "usage": 10}) == (
+        "science (25% of the siblings' shares ÷ 25% of their usage = 1.00)"
+    )
+    assert cycles._level({**share, "usage": 0}) == (
+        "science (25% of the siblings' shares, none of their usage)"
+    )

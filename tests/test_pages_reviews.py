@@ -321,6 +321,37 @@ def held(world, cast, **fields) -> ReviewRecord:
     return keeping.hold(**given | fields)
 
 
+def test_a_review_that_can_t_be_reported_on_is_refused(cast, world):
+    _, period = world
+    later = T0 + 11 * 366 * 24 * HOUR
+    type(period).objects.filter(pk=period.pk).update(ends_at=later + HOUR)
+    period.refresh_from_db()
+    with pytest.raises(Refused, match=r"A report is about 3\d\d\d days at most: choose fewer\."):
+        held(world, cast, now=later)
+    assert not ReviewRecord.objects.exists()
+
+
+def test_a_comment_that_is_withdrawn_is_told_by_no_kept_pack_either(cast, world):
+    tree, period = world
+    given = {"budget": tree["orlo/science"], "period": period, "author": cast["viewer"]}
+    gone, stays = (
+        commenting.add(**given, text=text, now=NOW - MINUTE) for text in ("Slower", "Go on")
+    )
+    row = held(world, cast)
+    commenting.withdraw(comment=gone, by=cast["viewer"], now=NOW + MINUTE)
+    pack = keeping.kept(budget=tree["orlo/science"], period=period, version=1).pack
+    assert [(one.text, one.withdrawn) for one in pack.comments] == [("", True), ("Go on", False)]
+    client, where = client_of(cast["manager"]), f"{period.pk}/orlo/science"
+    for address in (f"/reviews/{where}", f"/api/v1/reviews/{where}/"):
+        answer = client.get(f"{address}?version=1")
+        assert answer.status_code == 200
+        assert "Go on" in answer.content.decode()
+        assert "Slower" not in answer.content.decode()
+    row.refresh_from_db()
+    assert row.checksum == keeping.checksum(row.pack)  # what was kept stays as it was
+    assert stays.withdrawn_at is None
+
+
 def test_a_review_that_was_held_stays_as_it_was(cast, world):
     tree, period = world
     before = pack_of(world)
@@ -458,6 +489,38 @@ def test_transfers_that_have_no_room_are_counted(cast, world):
     assert (len(pack.transfers), pack.more_transfers) == (6, 2)
     page = text_of(client_of(cast["manager"]).get(f"/reviews/{period.pk}/orlo/science/petrel"))
     assert "2 more." in page
+
+
+def test_what_a_reserve_gave_to_a_child_is_among_the_parent_s_decisions(cast, world):
+    tree, period = world
+    give(tree["orlo"], 1000, period)
+    give(tree["orlo/science"], 500, period)
+    ways = {
+        "reserve": ("orlo/science", "orlo/science/petrel"),
+        "siblings": ("orlo/science/petrel", "orlo/science/auk"),
+        "back": ("orlo/science/petrel", "orlo/science"),
+        "above": ("orlo", "orlo/science"),
+        "through": ("orlo", "orlo/science/auk"),
+    }
+    for number, (note, (source, target)) in enumerate(ways.items()):
+        ledger.transfer(
+            source=tree[source], target=tree[target], amount_mgpus=7, author=cast["admin"],
+            note=note, key=note, now=NOW - MINUTE + timedelta(seconds=number),
+        )  # fmt: skip
+
+    def told(path):
+        return [
+            (one.reason, one.budget, one.amount_mgpus) for one in pack_of(world, path).transfers
+        ]
+
+    assert told("orlo/science") == [
+        ("through", "orlo/science", 7),
+        ("above", "orlo/science", 7),
+        ("back", "orlo/science/petrel", -7),
+        ("reserve", "orlo/science/petrel", 7),
+    ]
+    assert told("orlo") == [("through", "orlo/science", 7), ("above", "orlo/science", 7)]
+    assert [note for note, *_ in told("orlo/science/auk")] == ["through", "siblings"]
 
 
 def test_a_budget_that_moved_away_later_keeps_its_row_and_waits(cast, world):

@@ -1,5 +1,6 @@
 """Comments of a review: added, edited by their author for a while, withdrawn, never deleted."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
@@ -33,6 +34,16 @@ def said(*, budget: Budget, period: Period) -> tuple[Said, ...]:
         )
         for row in rows.order_by("pk")
     )
+
+
+def as_said_now(said: tuple[Said, ...]) -> tuple[Said, ...]:
+    """Return what a kept pack tells of comments, without the text of what was withdrawn since."""
+    open_then = [one.pk for one in said if not one.withdrawn]
+    if not open_then:
+        return said
+    rows = ReviewComment.objects.filter(pk__in=open_then, withdrawn_at__isnull=False)
+    gone = set(rows.values_list("pk", flat=True))
+    return tuple(replace(one, text="", withdrawn=True) if one.pk in gone else one for one in said)
 
 
 def find(user: Person, pk: int) -> ReviewComment:

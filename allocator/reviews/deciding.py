@@ -1,5 +1,6 @@
 """What was asked, decided, changed and simulated for a budget in an interval of a period."""
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -104,19 +105,38 @@ def _change(one: changes.Change) -> Change:
 
 
 def transfers(budget: Budget, *, start: datetime, end: datetime) -> tuple[tuple[ByHand, ...], int]:
-    """Return the newest transfers to and from the budget that somebody decided, and how many more.
+    """Return the newest transfers that somebody decided, and how many more.
 
-    Two queries at most.
+    Those to and from the budget, and those between its reserve and a child, of which the budget
+    itself has no entry. Two queries.
     """
     found = Entry.objects.filter(
-        kind=Entry.Kind.TRANSFER, budget=budget, at__gte=start, at__lt=end, author__isnull=False
+        Q(budget=budget) | Q(budget__parent=budget),
+        kind=Entry.Kind.TRANSFER,
+        at__gte=start,
+        at__lt=end,
+        author__isnull=False,
     )
-    rows = found.select_related("author").order_by("-at", "-pk")[:MOST_CHANGES]
+    decided: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for pk, key, budget_id in found.order_by("-at", "-pk").values_list("pk", "key", "budget_id"):
+        decided[key.rpartition(":")[0]].append((pk, budget_id))
+    told_by = (_half(halves, budget.pk) for halves in decided.values())
+    ids = [pk for pk in told_by if pk is not None]
+    rows = Entry.objects.filter(pk__in=ids[:MOST_CHANGES]).select_related("author", "budget")
     told = tuple(
-        ByHand(one.at, one.kind, budget.path, one.amount_mgpus, name_of(one.author), one.note)
-        for one in rows
+        ByHand(one.at, one.kind, one.budget.path, one.amount_mgpus, name_of(one.author), one.note)
+        for one in rows.order_by("-at", "-pk")
     )
-    return told, found.count() - len(told) if len(told) == MOST_CHANGES else 0
+    return told, len(ids) - len(told)
+
+
+def _half(halves: list[tuple[int, int]], budget: int) -> int | None:
+    """Return the entry of a transfer that a budget's pack tells: its own, or its only child's.
+
+    Between two children nothing comes to the budget or leaves its reserve.
+    """
+    own = next((pk for pk, budget_id in halves if budget_id == budget), None)
+    return own or (halves[0][0] if len(halves) == 1 else None)
 
 
 def marks(budget: Budget, *, start: datetime, end: datetime) -> tuple[Mark, ...]:

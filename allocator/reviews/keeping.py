@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from zoneinfo import ZoneInfo
 
@@ -12,13 +12,14 @@ from django.http import Http404
 from django.utils.translation import gettext_lazy
 
 from allocator.models import ReviewRecord
-from allocator.reviews import building
+from allocator.reviews import building, commenting
 from allocator.reviews.differing import Difference, differences
 from allocator.reviews.freezing import frozen, thawed
 from allocator.reviews.pack import Pack
 from budgets.models import Budget, Period
 from budgets.refusals import Refused, check_instant
 from clusters.saying import say as _
+from ledger.instants import LedgerError
 from ledger.segments import STARTED
 
 TEXT_MAX = 4000
@@ -50,14 +51,18 @@ def records(*, budget: Budget, period: Period) -> list[ReviewRecord]:
 
 
 def kept(*, budget: Budget, period: Period, version: int) -> Kept:
-    """Return one version; else Http404."""
+    """Return one version; else Http404.
+
+    As it was kept, but for the text of comments that their authors withdrew since.
+    """
     rows = ReviewRecord.objects.filter(budget=budget, period=period, version=version)
     row = rows.select_related("kept_by").first()
     if row is None:
         raise Http404(_("There is no such version of this review."))
+    pack = thawed(Pack, row.pack)
     return Kept(
         row,
-        thawed(Pack, row.pack),
+        replace(pack, comments=commenting.as_said_now(pack.comments)),
         tuple(thawed(Difference, one) for one in row.differences),
     )
 
@@ -77,14 +82,14 @@ def hold(
 
     ``base_version`` is the version that the author saw, 0 for none; from 1 on this is a correction
     and wants a ``reason``. Refused on an outdated version, for a date before the period or in the
-    future, or without a decision.
+    future, without a decision, or where the pack can't be made.
     """
     check_instant(now, "now")
     decision = _checked("decision", decision, _("what was decided in the review"))
     if base_version:
         reason = _checked("reason", reason, _("what is corrected, and why"))
     _check_date(held_on, period, now)
-    pack = building.build(budget=budget, period=period, now=now)
+    pack = _built(budget, period, now)
     try:
         with transaction.atomic():
             newest = _newest(budget, period)
@@ -107,6 +112,13 @@ def hold(
             )
     except IntegrityError:  # somebody else was a moment earlier
         raise _outdated(_newest(budget, period), base_version) from None
+
+
+def _built(budget: Budget, period: Period, now: datetime) -> Pack:
+    try:
+        return building.build(budget=budget, period=period, now=now)
+    except LedgerError as error:
+        raise Refused("period", error.args[0]) from error
 
 
 def checksum(data: object) -> str:

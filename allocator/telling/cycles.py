@@ -73,8 +73,9 @@ def _level(share: dict[str, Any]) -> str:
     part = _part(share["shares"], share["siblings_shares"])
     used = _part(share["usage"], share["siblings_usage"])
     if not share["usage"]:
-        return f"{name} ({part:.0%} of the shares, none of the usage)"
-    return f"{name} ({part:.0%} of the shares ÷ {used:.0%} of the usage = {part / used:.2f})"
+        return f"{name} ({part:.0%} of the siblings' shares, none of their usage)"
+    level = f"{used:.0%} of their usage = {part / used:.2f}"
+    return f"{name} ({part:.0%} of the siblings' shares ÷ {level})"
 
 
 def _part(amount: int, whole: int) -> float:

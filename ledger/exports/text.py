@@ -15,7 +15,8 @@ HEADER = (
 )
 LEGEND = (
     "Amounts in credits, times in GPU-hours; pace 1.00 is on time. Forecast: what is settled at "
-    "the period's end, four times out of five."
+    "the period's end, four times out of five. Spendable of (reserve) is that of the whole budget: "
+    "it doesn't add up."
 )
 
 
