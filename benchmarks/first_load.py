@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +37,12 @@ def weigh(client: Any, address: str) -> dict[str, int]:
     assert answer.status_code == 200, answer.status_code
     page = client.get(address).content.decode()
     found = {address: len(answer.content)}
-    with tempfile.TemporaryDirectory(prefix="allotment-static-") as folder:
-        _collect(Path(folder))
-        served = _server(Path(folder))
-        hashed = json.loads((Path(folder) / "staticfiles.json").read_text())["paths"]
-        for name in sorted(set(NAMED.findall(page))):
-            for each in (hashed[name], *_of_styles(Path(folder), hashed[name])):
-                found[each] = _size(served, each)
+    folder = Path(_collected().name)
+    served = _server(folder)
+    hashed = json.loads((folder / "staticfiles.json").read_text())["paths"]
+    for name in sorted(set(NAMED.findall(page))):
+        for each in (hashed[name], *_of_styles(folder, hashed[name])):
+            found[each] = _size(served, each)
     return found
 
 
@@ -50,6 +50,14 @@ def total(weights: dict[str, int]) -> int:
     """Return the bytes of them all but the charts library."""
     library = CHARTS.removesuffix(".js")
     return sum(size for name, size in weights.items() if not name.startswith(library))
+
+
+@cache
+def _collected() -> tempfile.TemporaryDirectory[str]:
+    """Return the folder of them all, collected once; it goes with this process."""
+    made = tempfile.TemporaryDirectory(prefix="allotment-static-")
+    _collect(Path(made.name))
+    return made
 
 
 def _collect(folder: Path) -> None:

@@ -40,6 +40,7 @@ def wanting(place: Institute, number: int = 3) -> None:
 class TestRow31NoLoopsAndNoStorms:
     """Elsewhere the victim is admitted again at once, since its share is now the lowest."""
 
+    @pytest.mark.once
     def test_a_day_of_it(self) -> None:
         place = make_institute(nodes=2)
         wanting(place)

@@ -37,6 +37,7 @@ def played(place: Institute, now: datetime = NOW) -> list[Cycle]:
     return list(day.play(place, now=now))
 
 
+@pytest.mark.once
 @pytest.mark.django_db
 def test_a_day_keeps_the_books_and_every_plan_is_legal() -> None:
     place = short_day()

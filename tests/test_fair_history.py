@@ -1,9 +1,11 @@
 """The level fair share over time: each point is what the allocator would have compared then."""
 
+from copy import deepcopy
 from datetime import datetime
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 
 from allocator.pages import fair_history, fairness
 from budgets import shares
@@ -16,9 +18,10 @@ NOW = T0 + 60 * HOUR
 PETREL, AUK = "orlo/science/petrel", "orlo/science/auk"
 
 
-@pytest.fixture
-def world(tree: Any) -> World:
+@pytest.fixture(scope="module")
+def made(module_rows: None) -> tuple[World, dict[str, User]]:
     """Petrel and auk take turns, and petrel's share falls after 40 hours."""
+    tree = make.make_tree()
     world = granted(tree)
     ran(world, PETREL, hours=5)
     ran(world, AUK, hours=3, node=1, since=T0 + HOUR)
@@ -27,7 +30,17 @@ def world(tree: Any) -> World:
     fewer = {tree[PETREL]: 30_000, tree[AUK]: 50_000}
     make.make_shares(tree["orlo/science"], fewer, at=T0 + 40 * HOUR)
     closed(NOW)
-    return world
+    return world, make.make_cast(tree)
+
+
+@pytest.fixture
+def world(made: tuple[World, dict[str, User]], db: None) -> World:
+    return deepcopy(made[0])
+
+
+@pytest.fixture
+def cast(made: tuple[World, dict[str, User]], db: None) -> dict[str, User]:
+    return deepcopy(made[1])
 
 
 def lines(cast: Any, name: str = "admin", path: str = PETREL) -> dict[str, dict[datetime, Any]]:

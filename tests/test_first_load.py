@@ -8,17 +8,16 @@ from django.test import Client
 
 from benchmarks import first_load
 from tests import factories as make
-from tests.pages_day import NOW, play, stand_at
+from tests.pages_day import NOW, Day, stand_at
 from tests.pages_world import client_of
 
-pytestmark = [pytest.mark.django_db, pytest.mark.once]
+pytestmark = pytest.mark.once
 
 
 @pytest.fixture
-def client(monkeypatch: pytest.MonkeyPatch, settings: Any) -> Client:
+def client(played: Day, db: None, monkeypatch: pytest.MonkeyPatch, settings: Any) -> Client:
     settings.REPLAN_AT_ONCE = False
     stand_at(monkeypatch, NOW)
-    play()
     return client_of(make.make_user("ines", is_superuser=True))
 
 

@@ -48,8 +48,8 @@ class TestADebugJob:
     @pytest.fixture
     def full(self, place: Institute) -> Institute:
         """Petrel holds one node, tern, which has used nothing before, the other."""
-        place.submit(place.petrel, name="long", expected_duration_s=6 * 3600)
-        place.submit(place.tern, name="other", expected_duration_s=6 * 3600)
+        place.submit(place.petrel, name="long", expected_duration_s=3 * 3600)
+        place.submit(place.tern, name="other", expected_duration_s=3 * 3600)
         return place
 
     def test_starts_at_once_in_the_place_of_its_own_budget_s_run(self, full):
@@ -62,14 +62,14 @@ class TestADebugJob:
         assert "A debug job of its own budget took its place" in story("long")
 
     def test_gives_the_block_back_and_nothing_is_lost(self, full):
-        full.play(T0, T0 + 8 * HOUR, [probe(full)])
+        full.play(T0, T0 + 5 * HOUR, [probe(full)])
         long = Job.objects.get(name="long")
         assert long.state == Job.State.COMPLETED
         first, second = long.runs.order_by("number")
         assert second.started_at == LATE + timedelta(seconds=300), "as soon as the probe is over"
-        assert first.ended_at - first.started_at + second.ended_at - second.started_at == 6 * HOUR
+        assert first.ended_at - first.started_at + second.ended_at - second.started_at == 3 * HOUR
         assert not Job.objects.get(name="other").runs.filter(end_reason="preempted").exists()
-        assert_invariants(at=T0 + 8 * HOUR)
+        assert_invariants(at=T0 + 5 * HOUR)
         assert_reconciled()
 
     def test_waits_while_its_budget_s_run_is_protected(self, full):
@@ -101,7 +101,7 @@ class TestScatteredGpus:
     @pytest.fixture
     def scattered(self, place: Institute) -> Institute:
         """After half an hour each node has a run of 4 and 4 free GPUs."""
-        for name, lasts in (("a", 6), ("x", 0.5), ("b", 6), ("y", 0.5)):
+        for name, lasts in (("a", 3), ("x", 0.5), ("b", 3), ("y", 0.5)):
             place.submit(
                 place.petrel,
                 name=name,
@@ -129,10 +129,10 @@ class TestScatteredGpus:
 
     def test_all_is_charged_and_accounted_for(self, scattered):
         wide = arrival(LATE, scattered.submit, scattered.petrel, name="wide")
-        scattered.play(T0, T0 + 8 * HOUR, [wide])
+        scattered.play(T0, T0 + 6 * HOUR, [wide])
         done = set(Job.objects.filter(state=Job.State.COMPLETED).values_list("name", flat=True))
         assert done == {"a", "b", "x", "y", "wide"}
-        assert_invariants(at=T0 + 8 * HOUR)
+        assert_invariants(at=T0 + 6 * HOUR)
         assert_reconciled()
 
 

@@ -27,7 +27,7 @@ from workloads.models import Job, Run
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKERS, PER_SECOND = 4, 20
-SECONDS = float(os.environ.get("LOAD_SECONDS", "12"))
+SECONDS = float(os.environ.get("LOAD_SECONDS", "8"))
 
 
 @pytest.fixture
