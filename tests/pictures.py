@@ -23,6 +23,7 @@ PORT = 8791
 URL = f"http://127.0.0.1:{PORT}"
 WHO = "marta"  # of the demo: manages the institute
 OTHER = "ines"  # manages Science, whose shares both change at once
+ADMIN = "bo"  # administers everything
 NEW = "dora"  # was given a password that serves once
 # The day that is played ends here: late in the quarter, so that a day is a tenth of what is granted
 # and there is a verdict; and always the same, so that pictures differ only where the pages do.
@@ -42,6 +43,7 @@ PAGES = {
     "simulator": ("/simulator/{simulation}", set[str]()),
     "forecasts": ("/forecasts", set[str]()),
     "cycle": ("/cycles/{cycle}", set[str]()),
+    "people": ("/settings/people", {"phone"}),
     "guide": ("/docs/figures", {"dark"}),
 }
 EDITOR = "/budgets/orlo/science/shares"
@@ -74,7 +76,7 @@ def main() -> int:
 
 
 def _play() -> tuple[dict[str, int], dict[str, str]]:
-    """The numbers of what pages are about, the cookies of two, and the password of who is new."""
+    """The numbers of what pages are about, the cookies of three, and the password of who is new."""
     import django
 
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
@@ -91,7 +93,7 @@ def _play() -> tuple[dict[str, int], dict[str, str]]:
     call_command("migrate", verbosity=0)
     call_command("demo", quiet=True)
     cookies = {}
-    for who in (WHO, OTHER):
+    for who in (WHO, OTHER, ADMIN):
         client = Client()
         client.force_login(User.objects.get(username=who))
         cookies[who] = client.cookies["sessionid"].value
@@ -162,6 +164,7 @@ def _take(chromium: str, numbers: dict[str, int], cookies: dict[str, str]) -> No
                     page.emulate_media(color_scheme=theme)
                     _look(page, URL + address.format(**numbers), name + end, suffix)
         _choose_password(browser, cookies[NEW])
+        _name_nodes(browser, cookies[ADMIN])
         _collide(browser, cookies)
         browser.close()
 
@@ -185,6 +188,17 @@ def _choose_password(browser: Any, password: str) -> None:
     page.wait_for_url("**/password**")
     for suffix in SIZES:
         _shoot(page, f"password{suffix}", suffix)
+
+
+def _name_nodes(browser: Any, cookie: str) -> None:
+    """What two more nodes would do stands beside while they are typed; nothing is written."""
+    for suffix in SIZES:
+        page = _page(browser, cookie, suffix)
+        page.goto(f"{URL}/settings/pools/h100/nodes")
+        page.fill("#id_nodes", "h100-n[07-08]")
+        page.fill("#id_label", "rack 4")
+        page.wait_for_selector("#does table")
+        _shoot(page, f"nodes-new{suffix}", suffix)
 
 
 def _collide(browser: Any, cookies: dict[str, str]) -> None:

@@ -59,9 +59,12 @@ def test_the_first_steps_lead_on_one_by_one(db, monkeypatch):
         assert ("An administrator does this." in text_of(answer)) is not bool(one.url)
         return one.number, one.url
 
-    assert present(root) == (1, "/admin/clusters/")
+    assert present(root) == (1, "/admin/clusters/cluster/add/")
     assert present(reader) == (1, "")
-    make.make_nodes(make.make_pool("h100"), 2)
+    pool = make.make_pool("h100")
+    assert present(root) == (1, "/settings/pools")
+    assert present(reader) == (1, "")
+    make.make_nodes(pool, 2)
     assert present(root) == (2, "/api/v1/docs")
     tree = make.make_tree()
     assert present(root) == (3, "/periods")

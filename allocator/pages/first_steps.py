@@ -12,6 +12,7 @@ from allocator.pages.jobs import may_submit
 from allocator.pages.names import Names
 from budgets.access import Action, Person
 from budgets.models import Period
+from clusters.models import Cluster
 from workloads.models import Job
 
 
@@ -33,7 +34,7 @@ def steps(
 ) -> list[Step] | None:
     """Return the steps with the first that is left as the present one; None: there are none left.
 
-    Two queries where there are some, else none.
+    Three queries where there are some, else none.
     """
     has_tree = any("/" in path and not one.archived_at for path, one in names.budgets.items())
     if has_nodes and has_tree and period is not None:
@@ -44,7 +45,7 @@ def steps(
             _("Connect a cluster"),
             _("Its pools with their rates, and their nodes."),
             has_nodes,
-            *_cluster(user),
+            *_cluster(user, names),
         ),
         (
             _("Draw the tree"),
@@ -75,22 +76,33 @@ def _numbered(made: Iterable[tuple[str, str, bool, str, str]], current: int) -> 
         yield Step(i + 1, title, text, is_done, now, url if now else "", action if now else "")
 
 
-def _cluster(user: Person) -> tuple[str, str]:
+def _cluster(user: Person, names: Names) -> tuple[str, str]:
+    """Clusters are named in Django's administration, their pools and nodes on pages."""
+    if Cluster.objects.exists():
+        return (reverse("pools"), _("Make a pool")) if _administers(names) else ("", "")
     if not getattr(user, "is_staff", False):
         return "", ""
-    return reverse("admin:app_list", args=["clusters"]), _("Open the administration")
+    return reverse("admin:clusters_cluster_add"), _("Open the administration")
+
+
+def _root(names: Names) -> str:
+    return next((path for path in names.budgets if "/" not in path), "")
+
+
+def _administers(names: Names) -> bool:
+    root = _root(names)
+    return names.held.can(Action.ADMINISTER, root) if root else names.held.everything
 
 
 def _tree(names: Names) -> tuple[str, str]:
     """Budgets are created over the API: the organisation first, by a superuser."""
-    root = next((path for path in names.budgets if "/" not in path), "")
+    root = _root(names)
     may = names.held.can(Action.EDIT_SHARES, root) if root else names.held.everything
     return (reverse("docs"), _("Create it over the API")) if may else ("", "")
 
 
 def _period(names: Names) -> tuple[str, str]:
-    root = next((path for path in names.budgets if "/" not in path), "")
-    if not (root and names.held.can(Action.ADMINISTER, root)):
+    if not (_root(names) and _administers(names)):
         return "", ""
     upcoming = Period.objects.exclude(status__in=("active", "closed")).order_by("starts_at").first()
     if upcoming is None:
