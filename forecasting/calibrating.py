@@ -16,7 +16,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from clusters.refusals import Refused
-from clusters.saying import number
+from clusters.saying import in_english, number
 from clusters.saying import say as _
 from forecasting import gpu_rates, looking_ahead, traffic
 from forecasting import service_profiles as profiles
@@ -205,7 +205,8 @@ def make(service: Service, now: datetime) -> Made:
         raise Refused("traffic", str(error)) from None
     # Of what was made with other terms the GPUs say nothing any more.
     other_terms = before is not None and service.calibrated and before.terms != asdict(terms)
-    reason = core.verdict(tried, None if other_terms else present)
+    is_sound = core.is_sound(tried, None if other_terms else present)
+    reason = "" if is_sound else profiles.why_not(tried.to_dict(), present.to_dict())
     return Made(model, week, terms, rate, tried, present, reason)
 
 
@@ -276,7 +277,7 @@ def _write(
         made_at=now,
         made_by=by,
         in_force_at=None if made.reason else now,
-        reason=made.reason,
+        reason=in_english(made.reason),
         method=VERSION,
         step_minutes=settings.TIMESTEP_MINUTES,
         week=list(made.week),

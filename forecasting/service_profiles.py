@@ -1,11 +1,14 @@
 """Versions of services' profiles: which is in force, and what turns a service's rates into GPUs."""
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 from django.conf import settings
 from django.db.models import QuerySet
 
 from clusters.refusals import Refused
+from clusters.saying import Said, hundredths
 from clusters.saying import say as _
 from forecasting import gpu_rates, traffic
 from forecasting.core import calibrating as core
@@ -29,6 +32,22 @@ def in_force(service: Service) -> ServiceProfile | None:
     """Return the version in force, if there is one."""
     versions = ServiceProfile.objects.filter(service=service, replaced_at=None)
     return versions.exclude(in_force_at=None).select_related("rate").first()
+
+
+def why_not(tried: Mapping[str, Any], present: Mapping[str, Any]) -> Said:
+    """Say why a version isn't in force, from how it did and how the one in force did."""
+    if tried["broken"]:
+        return _(
+            "It would have changed by more than the swap cap %(times)s times.",
+            times=tried["broken"],
+        )
+    return _(
+        "On the last %(days)s days it would have done worse than the profile in force: a loss of "
+        "%(loss)s GPUs a timestep, against %(against)s.",
+        days=core.HELD_OUT_DAYS,
+        loss=hundredths(round(100 * tried["loss"])),
+        against=hundredths(round(100 * present["loss"])),
+    )
 
 
 def bounds(service: Service) -> tuple[int, int]:

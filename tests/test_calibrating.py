@@ -215,10 +215,13 @@ def test_a_profile_may_be_a_little_worse_since_the_one_in_force_has_seen_the_day
     def of(loss: float, broken: int = 0) -> core.Tried:
         return core.Tried(48, 1.0, 1.0, 0.1, broken, loss, 1.0)
 
-    assert core.verdict(of(2.15), of(2.0)) == ""
-    assert core.verdict(of(2.16), of(2.0)).startswith("On the last 3 days")
-    assert core.verdict(of(9.0), None) == ""
-    assert "more than the swap cap 2 times" in core.verdict(of(0.0, 2), of(2.0))
+    assert core.is_sound(of(2.15), of(2.0))
+    assert not core.is_sound(of(2.16), of(2.0))
+    assert core.is_sound(of(9.0), None)
+    assert not core.is_sound(of(0.0, 2), of(2.0))
+    assert not core.is_sound(of(0.0, 2), None)
+    words = profiles.why_not(of(0.0, 2).to_dict(), of(2.0).to_dict())
+    assert words == "It would have changed by more than the swap cap 2 times."
 
 
 def test_the_version_in_force_stays_until_a_sound_one_replaces_it(calibrated, monkeypatch):

@@ -80,6 +80,12 @@ def test_a_profile_that_is_not_in_force_says_why(cast, followed, monkeypatch):
     text = text_of(client_of(cast["member"]).get(reverse("job", args=[followed.pk])))
     assert "version 1, in force" in text
     assert "Version 2 is not in force. On the last 3 days it would have done worse" in text
+    version = profiles.newest(followed.service)
+    assert version.reason in text
+    page = client_of(cast["member"]).get(
+        reverse("job", args=[followed.pk]), headers={"accept-language": "pt-BR"}
+    )
+    assert "Nos últimos 3 dias ela teria sido pior que o perfil em vigor" in text_of(page)
 
 
 def test_traffic_that_stopped_is_told(cast, followed, monkeypatch):
@@ -165,5 +171,5 @@ def test_a_week_of_10_minute_traffic_takes_as_many_queries_as_a_day(
     rows = [(NOW.replace(minute=0) - timedelta(minutes=10) * n, Decimal(5)) for n in range(1, 1009)]
     traffic.store(job=job, rows=rows, now=NOW, step_minutes=10)
     looking_ahead.look_all(now=NOW)
-    with django_assert_max_num_queries(14):
+    with django_assert_max_num_queries(15):
         client.get(reverse("job-demand", args=[job.pk]))

@@ -47,6 +47,12 @@ class ServicePage:
         return self.job.service
 
     @property
+    def why_not(self) -> str:
+        """Why the newest version isn't in force, in the reader's language."""
+        one = self.refused
+        return profiles.why_not(one.tried, one.present or {}) if one is not None else ""
+
+    @property
     def follows(self) -> bool:
         return self.service.calibrated and self.version is not None
 

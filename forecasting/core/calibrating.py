@@ -193,16 +193,11 @@ def _tried(found: Score, loss: float, peak_over: float) -> Tried:
     )
 
 
-def verdict(new: Tried, present: Tried | None) -> str:
-    """Why a new profile isn't put in force; empty: it is."""
+def is_sound(new: Tried, present: Tried | None) -> bool:
+    """Whether a new profile is put in force; where the present one says nothing, on its own."""
     if new.broken:
-        return f"It would have changed by more than the swap cap {new.broken} times."
-    if present is not None and new.loss > present.loss * NO_WORSE + SLACK:
-        return (
-            f"On the last {HELD_OUT_DAYS} days it would have done worse than the profile in force: "
-            f"a loss of {new.loss:.2f} GPUs a timestep, against {present.loss:.2f}."
-        )
-    return ""
+        return False
+    return present is None or new.loss <= present.loss * NO_WORSE + SLACK
 
 
 # --- A model as it is kept ------------------------------------------------------------------------
