@@ -153,10 +153,10 @@ def _changes(
         before = last.get(node_id, (0, 0, 0))
         last[node_id] = (held, free, down)
         found.append((at, held - before[0], free - before[1], down - before[2]))
-    for node_id, counts in last.items():
+    for node_id, (held, free, down) in last.items():
         until = known[node_id]
         if until is not None:
-            found.append((int(until.timestamp()), *(-count for count in counts)))
+            found.append((int(until.timestamp()), -held, -free, -down))
     return sorted(found)
 
 
