@@ -54,3 +54,13 @@ def kept_in(period: Period) -> dict[int, int]:
     for key, budget_id in marks.values_list("key", "budget_id"):
         found[budget_id] += int(key.rpartition(":")[2])
     return {budget_id: amount for budget_id, amount in found.items() if amount}
+
+
+def kept_by(key: str) -> int:
+    """Return what a mark says that a budget keeps; 0 for other keys."""
+    *_, what, number = key.split(":")
+    return int(number) if what == KEPT and is_number(number) else 0
+
+
+def is_number(text: str) -> bool:
+    return text.isascii() and text.removeprefix("-").isdigit()

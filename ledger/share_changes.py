@@ -1,7 +1,7 @@
 """What change sets move in the grants of the period that they take effect in; once for each set."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
@@ -16,7 +16,7 @@ from budgets.shares import TreeNode, Vector
 from ledger.entries import write
 from ledger.figures import Accounts, accounts
 from ledger.instants import to_seconds, whole
-from ledger.kept import CHANGES, KEPT, giving_back, kept_in, step
+from ledger.kept import CHANGES, KEPT, giving_back, is_number, kept_by, kept_in, step
 from ledger.lock import lock_ledger
 from ledger.membership import Membership
 from ledger.models import Entry
@@ -43,8 +43,8 @@ def apply_change_set(*, change_set: ChangeSet, now: datetime) -> list[Entry]:
     settled, in flight and held, and a later rise is first set against what it could not take
     (`ledger.kept`). A budget that moves takes along what it has saved (`ledger.moves`). Sets that
     take effect at one instant count together. An entry of 0 on the parent marks the set as
-    applied. Writes nothing for a set that isn't approved, isn't in effect yet, or is in the
-    period's grants already.
+    applied. What sets of later instants have moved already is set right by what is due with this
+    one. Writes nothing for a set that isn't approved, isn't in effect yet, or is applied already.
     """
     now = whole(now, "now")
     lock_ledger()
@@ -57,16 +57,28 @@ def apply_change_set(*, change_set: ChangeSet, now: datetime) -> list[Entry]:
         return []
     entries = list(_Changes(change_set, period, accounts(period=period, at=now), now).entries())
     write(entries)
+    for at in _applied_after(period, change_set.effective_at):
+        found = accounts(period=period, at=now)
+        moved = {entry.budget_id for entry in entries if entry.amount_mgpus}
+        again = list(_Changes(change_set, period, found, now, at=at, moved=moved).steps())
+        write(again)
+        entries += again
     return [entry for entry in entries if entry.amount_mgpus]
+
+
+def _applied_after(period: Period, at: datetime) -> list[datetime]:
+    """Return later instants of which sets are applied: of two managers at once the first by the
+    clock may be the last to be written, and the other's set didn't know of it."""
+    marks = Entry.objects.filter(kind=Kind.GRANT, key__startswith=CHANGES, period=period)
+    return list(marks.filter(at__gt=at).order_by("at").values_list("at", flat=True).distinct())
 
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
     """A period's amounts before and after a change of shares or of the tree.
 
-    By budget id in milli-GPU-seconds: ``kept`` is how much more a budget would keep than is due
-    to it, ``along`` what goes along with one that moves, on either branch. All of it is in what
-    ``after`` has as granted.
+    By budget id in milli-GPU-seconds: ``kept`` is how much more a budget would keep than is due to
+    it, ``along`` what goes along with one that moves, on either branch; ``after`` has all of it.
     """
 
     before: Accounts
@@ -186,7 +198,7 @@ def _handled(period: Period) -> dict[datetime, dict[int, int]]:
     for at, key, budget_id, amount in rows.order_by().values_list(
         "at", "key", "budget_id", "amount_mgpus"
     ):
-        found[at][budget_id] += amount - _kept_by(key)
+        found[at][budget_id] += amount - kept_by(key)
     return found
 
 
@@ -196,24 +208,14 @@ def last_move(period: Period) -> datetime | None:
     return marks.filter(key__contains=f":{UNDER}:").aggregate(newest=Max("at"))["newest"]
 
 
-def _kept_by(key: str) -> int:
-    """Return what a mark says that a budget keeps; 0 for other keys."""
-    *_, what, number = key.split(":")
-    return int(number) if what == KEPT and _is_number(number) else 0
-
-
 def unreadable_keys(period: Period) -> Iterator[tuple[datetime, int, str]]:
     """Yield marks and grants of change sets whose key can't be read: instant, budget id, key."""
     sets = set(map(str, ChangeSet.objects.values_list("pk", flat=True)))
     rows = Entry.objects.filter(period=period, kind=Kind.GRANT, key__startswith=CHANGES)
     for at, budget_id, key in rows.order_by("pk").values_list("at", "budget_id", "key"):
         *_, what, number = key.split(":")
-        if key.split(":")[2] not in sets or (what == KEPT and not _is_number(number)):
+        if key.split(":")[2] not in sets or (what == KEPT and not is_number(number)):
             yield at, budget_id, key
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.removeprefix("-").isdigit()
 
 
 def _start_of(period: Period) -> QuerySet[Entry]:
@@ -298,9 +300,15 @@ class _Changes:
         found: Accounts,
         now: datetime,
         instead: Mapping[int, Vector] | None = None,
+        *,
+        at: datetime | None = None,
+        moved: Collection[int] = (),
     ) -> None:
         self.change_set, self.period, self.found, self.now = change_set, period, found, now
-        self.at = change_set.effective_at
+        self.at, self.again = at or change_set.effective_at, at is not None
+        self.moved = moved  # what the set has moved at earlier instants already
+        tail = f":again:{to_seconds(self.at)}" if self.again else ""
+        self.key = f"{CHANGES}{change_set.pk}{tail}"
         self.worth = _worth(period, self.at, instead)
         self.kept = kept_in(period)
         self.handled: dict[int, int] = defaultdict(int)  # of what is due at the instant
@@ -309,6 +317,10 @@ class _Changes:
         self._read()
 
     def entries(self) -> Iterator[Entry]:
+        yield from self.steps()
+        yield self._mark(self.change_set.parent_id, "applied")
+
+    def steps(self) -> Iterator[Entry]:
         moves = moves_at(at=self.at, tree=self.found.tree, followed=self.followed)
         for move in moves:
             yield from self._step(move.budget_id)
@@ -316,7 +328,6 @@ class _Changes:
         known = {*self.worth.before, *self.worth.after, *self.worth.gone, *self.handled}
         for budget_id in sorted(known - {move.budget_id for move in moves}):
             yield from self._step(budget_id)
-        yield self._mark(self.change_set.parent_id, "applied")
 
     def _read(self) -> None:
         """Read what sets of the same instant have moved already."""
@@ -325,15 +336,18 @@ class _Changes:
         entries = entries.order_by("pk")
         for key, budget_id, amount in entries.values_list("key", "budget_id", "amount_mgpus"):
             *_, what, number = key.split(":")
-            self.handled[budget_id] += amount - _kept_by(key)
+            self.handled[budget_id] += amount - kept_by(key)
             if what == UNDER:
                 self.followed[budget_id] = int(number)
 
     def _step(self, budget_id: int) -> Iterator[Entry]:
         """Yield what a budget's grant moves by, and what changes in what it keeps."""
         due = self.worth.due(budget_id) - self.handled[budget_id]
+        gone = budget_id in self.worth.gone
+        if self.again and (budget_id not in self.moved if gone else not due):
+            return  # who has left the tree has given back what it had then
         free = self.found.free(budget_id) + self.shifted[budget_id]
-        rule = giving_back if budget_id in self.worth.gone else step
+        rule = giving_back if gone else step
         found = rule(due=due, free=free, kept=self.kept.get(budget_id, 0))
         self.shifted[budget_id] += found.written
         if found.written:
@@ -357,7 +371,7 @@ class _Changes:
 
     def _mark(self, budget_id: int, tail: str) -> Entry:
         entry = self._entry(Kind.GRANT, budget_id, 0)
-        entry.key = f"{CHANGES}{self.change_set.pk}:{tail}"
+        entry.key = f"{self.key}:{tail}"
         return entry
 
     def _entry(self, kind: Entry.Kind, budget_id: int, amount: int, words: str = "") -> Entry:
@@ -369,7 +383,7 @@ class _Changes:
             amount_mgpus=amount,
             author_id=self.change_set.author_id,
             note=f"{words}{self.change_set.reason}"[:300],
-            key=f"{CHANGES}{self.change_set.pk}:{budget_id}",
+            key=f"{self.key}:{budget_id}",
             created_at=self.now,
         )
 

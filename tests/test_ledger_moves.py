@@ -417,3 +417,50 @@ def test_a_grant_below_what_is_set_aside_is_named_after_a_move_too(
         f"{VISION}/petrel, 2026 Q4: granted {200 * CREDIT - 1} mGPU-s, settled {4 * CREDIT} and "
         f"set aside {196 * CREDIT}"
     )
+
+
+# --- Written in another order than their clocks say -----------------------------------------------
+
+
+def test_a_transfer_is_judged_by_the_tree_that_was_known_then(
+    tree: dict[str, Budget], quarter: Period
+) -> None:
+    """Of two managers at once the first by the clock may be the last whose move is written."""
+    services.transfer(
+        source=tree[PETREL], target=tree[AUK], amount_mgpus=20 * CREDIT, author=make_user(),
+        note="more", key="a", now=HALF + SECOND,
+    )  # fmt: skip
+    change: dict[str, Any] = {"author": make_user(), "reason": "as agreed", "share": 0}
+    steering.move_budget(budget=tree[PETREL], to=tree[AUK], now=HALF, **change)
+    assert [str(one) for one in reports.entry_problems(start=T0, end=HALF)] == []
+
+
+def test_what_was_taken_along_is_judged_by_the_tree_that_was_known_then(
+    tree: dict[str, Budget], quarter: Period
+) -> None:
+    change: dict[str, Any] = {"author": make_user(), "reason": "as agreed", "share": 10_000}
+    steering.move_budget(budget=tree[PETREL], to=tree[VISION], now=HALF + SECOND, **change)
+    steering.move_budget(
+        budget=Budget.objects.get(pk=tree[SCIENCE].pk), to=tree[VISION], now=HALF, **change
+    )
+    assert [str(one) for one in reports.entry_problems(start=T0, end=HALF)] == []
+
+
+def test_a_transfer_by_a_tree_that_was_known_to_be_gone_is_named(
+    tree: dict[str, Budget], quarter: Period
+) -> None:
+    change: dict[str, Any] = {"author": make_user(), "reason": "as agreed", "share": 0}
+    steering.move_budget(budget=tree[PETREL], to=tree[AUK], now=HALF, **change)
+    place: dict[str, Any] = {"period": quarter, "at": HALF + SECOND, "created_at": HALF + SECOND}
+    petrel, auk = tree[PETREL], tree[AUK]
+    for budget, amount in ((petrel, -CREDIT), (auk, CREDIT)):
+        write_entry(
+            kind="transfer", budget=budget, amount_mgpus=amount, key=f"transfer:a:{budget.pk}",
+            author=make_user(), **place,
+        )  # fmt: skip
+    write_entry(
+        kind="grant", budget=petrel, amount_mgpus=0, key=f"grant:way:a:{petrel.pk}:{auk.pk}",
+        author=make_user(), **place,
+    )  # fmt: skip
+    (problem,) = reports.entry_problems(start=T0, end=HALF)
+    assert problem.sentence.endswith(f"{AUK}: in mGPU-s {AUK} {CREDIT}, not 0")

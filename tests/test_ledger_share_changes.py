@@ -195,6 +195,52 @@ def test_only_what_is_free_falls_and_a_hold_is_never_taken(
     assert credits_of(tree, quarter, T0 + 50 * DAY) == BEFORE
 
 
+# --- Written in another order than their clocks say -----------------------------------------------
+
+
+@pytest.mark.parametrize("spent", [0, 290])
+@pytest.mark.parametrize("late", [timedelta(seconds=1), DAY])
+def test_a_set_that_is_written_after_a_later_one_sets_right_what_that_moved(
+    tree: dict[str, Budget], quarter: Period, late: timedelta, spent: int
+) -> None:
+    """Two managers at once: the first by the clock is the last whose set is written."""
+    if spent:
+        spend(tree[PETREL], spent)
+    first, second = T0 + 50 * DAY, T0 + 50 * DAY + late
+    below = {tree[PETREL]: 20_000, tree[AUK]: 80_000}
+    above = {tree["orlo/science"]: 50_000, tree["orlo/vision"]: 50_000}
+    for parent, wanted, at in ((tree["orlo/science"], below, second), (tree["orlo"], above, first)):
+        change_set = make_shares(parent, wanted, at=at)
+        services.apply_change_set(change_set=change_set, now=second)
+        assert services.apply_change_set(change_set=change_set, now=second) == []
+    figures = reports.figures(period=quarter, now=second)
+    days = late / DAY
+    due = 10 * CREDIT * (0.3 * 50 + 0.25 * days + 0.4 * (50 - days))
+    assert figures[tree[AUK].pk].granted_mgpus == pytest.approx(due, abs=2)
+    assert figures[tree[PETREL].pk].granted_mgpus >= spent * CREDIT
+    assert [str(one) for one in reports.entry_problems(start=T0, end=second)] == []
+
+
+def test_what_an_archived_budget_was_given_since_stays_and_no_share_of_before_comes_back(
+    tree: dict[str, Budget], quarter: Period
+) -> None:
+    now = T0 + 50 * DAY
+    steering.archive_budget(budget=tree[PETREL], author=make_user(), reason="no", now=now + DAY)
+    before = reports.figures(period=quarter, now=now + DAY)[tree[PETREL].pk].granted_mgpus
+    given: dict[str, Any] = {"author": make_user(), "note": "by hand", "now": now + DAY}
+    services.grant(budget=tree[PETREL], amount_mgpus=7, key="k", **given)
+    change_set = make_shares(tree["orlo/vision"], {tree[TERN]: 50_000}, at=now)
+    services.apply_change_set(change_set=change_set, now=now + DAY)
+    figures = reports.figures(period=quarter, now=now + DAY)
+    assert figures[tree[PETREL].pk].granted_mgpus == before + 7
+    above = {tree["orlo/science"]: 80_000, tree["orlo/vision"]: 20_000}
+    change_set = make_shares(tree["orlo"], above, at=now)
+    services.apply_change_set(change_set=change_set, now=now + DAY)
+    figures = reports.figures(period=quarter, now=now + DAY)
+    assert figures[tree[PETREL].pk].granted_mgpus == 0
+    assert [str(one) for one in reports.entry_problems(start=T0, end=now + DAY)] == []
+
+
 # --- The first second of a period -----------------------------------------------------------------
 
 
