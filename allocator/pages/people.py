@@ -138,8 +138,7 @@ def check_may_replace(who: Reader, *, person: User, budget: Budget, kind: str) -
     `kind` is empty where one is only taken.
     """
     had = Role.objects.filter(user=person, budget=budget).values_list("kind", flat=True)
-    may = who.held.can(Action.MANAGE_ROLES, budget.path)
-    if not may or not all(who.held.may_give(one, budget.path) for one in (*had, kind)):
+    if not all(who.held.may_give(one, budget.path) for one in (*had, kind)):
         raise Http404(_("There is no such budget, or none in which you give this role."))
 
 
