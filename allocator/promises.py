@@ -10,6 +10,7 @@ from django.db.models import Q
 from allocator import reading, timesteps
 from allocator.core.problem import Problem, RealtimeJob
 from allocator.core.turns import Turns
+from allocator.job_rows import JobRow
 from allocator.packing import unpack
 from allocator.reading import Bar, PlanView
 from allocator.snapshot import name_of
@@ -82,7 +83,7 @@ def _rows(run: Run, view: PlanView) -> set[int]:
     }
 
 
-def _still_comes(bar: Bar, job: Job) -> bool:
+def _still_comes(bar: Bar, job: JobRow) -> bool:
     """Whether a job is still to begin there: it may have ended or started since the plan."""
     if job.cancel_requested_at is not None:
         return False

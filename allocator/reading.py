@@ -3,7 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
+from allocator import job_rows
+from allocator.job_rows import JobRow
 from allocator.models import Cycle
 from allocator.packing import unpack
 from budgets.access import Standing
@@ -45,8 +48,9 @@ class PlanView:
     cycle: Cycle
     nodes: list[GridNode]
     bars: list[Bar]
-    jobs: dict[int, Job]
+    jobs: dict[int, JobRow]
     horizon_end: datetime
+    services: dict[str, dict[str, Any]]  # as the snapshot has them, by name
 
 
 def newest() -> Cycle | None:
@@ -61,7 +65,7 @@ def sees_all(held: Standing) -> bool:
 
 
 def plan_view(cycle: Cycle) -> PlanView:
-    """Return a cycle's plan as bars, with the jobs in it. Two queries, whatever its size."""
+    """Return a cycle's plan as bars, with the jobs in it. Two queries for ten thousand jobs."""
     problem = unpack(bytes(cycle.snapshot))
     step = timedelta(minutes=problem["timestep_minutes"])
     bars = [
@@ -75,10 +79,11 @@ def plan_view(cycle: Cycle) -> PlanView:
         )
         for first, gpus, (name, start, end) in blocks(unpack(bytes(cycle.plan))["grid"])
     ]
-    jobs = Job.objects.select_related("budget").in_bulk([bar.job_id for bar in bars])
+    jobs = job_rows.jobs([bar.job_id for bar in bars])
     end = cycle.timestep + step * problem["horizon"]
     nodes = [GridNode(n["name"], n["gpus"], n.get("pool", "default")) for n in problem["nodes"]]
-    return PlanView(cycle, nodes, bars, jobs, end)
+    services = {job["name"]: job for job in problem["jobs"] if job["kind"] == Job.Kind.REALTIME}
+    return PlanView(cycle, nodes, bars, jobs, end, services)
 
 
 def blocks(grid: list[list[str | None]]) -> Iterator[tuple[int, int, tuple[str, int, int]]]:

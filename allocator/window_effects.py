@@ -8,6 +8,7 @@ from datetime import datetime
 
 from allocator import reading
 from allocator.emptying import How, Stay, WindowOutlook
+from allocator.job_rows import JobRow
 from allocator.models import Outlook
 from clusters.models import Node
 from clusters.windows import Span
@@ -20,7 +21,7 @@ STOPPED = (How.PROTECTED, How.INTERRUPTIBLE, How.STARTING)
 class PlannedStart:
     """A start of the newest plan on one of the nodes, inside the window."""
 
-    job: Job
+    job: JobRow
     at: datetime
 
 

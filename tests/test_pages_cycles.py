@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from rest_framework.test import APIClient
 
 from allocator import repeating
 from allocator.models import Alarm, Cycle
 from allocator.packing import pack, unpack
 from allocator.pages import cycle as pages
+from allocator.pages import cycle_reader
 from allocator.pages import cycles as lists
 from tests import factories as make
 from tests.factories import HOUR, T0
@@ -148,6 +151,18 @@ def test_what_waits_is_told_with_the_rule_that_binds(cast: dict[str, User]) -> N
     assert "petrel/flood 16 GPUs No block of 16 before" in text
     assert "auk/stars 8 GPUs Waits for" in text
     assert "Released when they end" in text
+
+
+def test_of_many_that_wait_some_are_named_and_all_are_counted(
+    cast: dict[str, User], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = pages.page(cast["admin"], newest().pk)
+    assert (len(every.waits), every.waits_total) == (2, 2)
+    monkeypatch.setattr(cycle_reader, "WAITS", 1)
+    with CaptureQueriesContext(connection) as caught:
+        found = pages.page(cast["admin"], newest().pk)
+    assert (found.waits, found.waits_total) == (every.waits[:1], 2)
+    assert sum("snapshot" in one["sql"] for one in caught) == 2  # this cycle and the one before
 
 
 def test_it_is_compared_with_the_plan_before(cast: dict[str, User], day: Day) -> None:

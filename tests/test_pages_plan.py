@@ -182,11 +182,13 @@ def test_a_service_s_shortfall_is_demand_less_what_is_planned(cast, day):
     job = day.place.serve(day.place.auk, NOW, profile=profile, swap_cap=4)
     day.place.cycle(NOW)
     page = plan.page(cast["admin"], now=NOW)
-    shorts = [s for s in page.picture.short if s.job == job]
+    shorts = [s for s in page.picture.short if s.job.pk == job.pk]
     assert shorts
     for short in shorts:
         planned = sum(
-            p.gpus for p in page.picture.pieces if p.job == job and p.start <= short.start < p.end
+            p.gpus
+            for p in page.picture.pieces
+            if p.job.pk == job.pk and p.start <= short.start < p.end
         )
         assert (short.wants, short.holds) == (16, planned)
         assert short.gpus > 0
@@ -204,7 +206,7 @@ def test_a_service_is_drawn_as_it_moves(cast, day):
     later = T0 + 6 * HOUR
     go_on(NOW, later)
     page = plan.page(cast["admin"], now=later)
-    mine = [p for p in page.picture.pieces if p.job == job]
+    mine = [p for p in page.picture.pieces if p.job.pk == job.pk]
     at_five = [p for p in mine if p.start <= T0 + 5 * HOUR < p.end]
     held = Holding.objects.filter(run__job=job, started_at__lte=T0 + 5 * HOUR).exclude(
         ended_at__lte=T0 + 5 * HOUR

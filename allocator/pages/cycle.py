@@ -38,6 +38,7 @@ class CyclePage:
     stops: list[Stop] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     waits: list[Waits] = field(default_factory=list)
+    waits_total: int = 0
     waits_unseen: int = 0
     has_reasons: bool = False  # those of this very cycle are known
     levels: list[Level] = field(default_factory=list)

@@ -8,8 +8,10 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
+from allocator import job_rows
 from allocator.core.fairshare import budget_factors
 from allocator.core.problem import BatchJob, Problem, RealtimeJob
+from allocator.job_rows import JobRow
 from allocator.models import Cycle, Outlook
 from allocator.packing import unpack
 from allocator.pages import job_story, queue
@@ -20,6 +22,7 @@ from budgets.access import redacted
 from workloads.models import Job, JobEvent, Run
 
 ENDED = ("cancelled_decided", "node_failure_decided")  # stops before anything is planned
+WAITS = 50  # jobs that a page names
 SOON = timedelta(hours=1)  # a stop is confirmed by then
 
 
@@ -30,18 +33,19 @@ class Reader:
         self.cycle, self.names, self.problem = cycle, names, problem
         self.grid: list[list[str | None]] = unpack(bytes(cycle.plan))["grid"]
         self.step = timedelta(minutes=problem.timestep_minutes)
-        self.jobs = jobs_of(problem)
+        self.jobs = _known(problem)
         self.running = {job.name: job for job in problem.batch if job.running is not None}
         self.now = {row[0] for row in self.grid if row} - {None}
 
     def told(self) -> dict[str, Any]:
-        waits, unseen, known = self.waits()
+        waits, total, unseen, known = self.waits()
         return {
             "saw": self.saw(),
             "starts": list(self.starts()),
             "stops": [*self.ended(), *self.stops()],
             "changes": list(self.changes()),
             "waits": waits,
+            "waits_total": total,
             "waits_unseen": unseen,
             "has_reasons": known,
             "levels": levels(self.problem, self.names),
@@ -116,7 +120,7 @@ class Reader:
             data = why.get(job.pk, {}) if job else {}
             yield self.stop(name, job, redacted(self.names.held, data))
 
-    def stop(self, name: str, job: Job | None, data: dict[str, Any]) -> Stop:
+    def stop(self, name: str, job: JobRow | None, data: dict[str, Any]) -> Stop:
         seen = job is not None and self.names.sees(job.budget.path)
         by = Name(data.get("by_job"), _label(data.get("by_budget"), data.get("by_name")))
         by = Name(by.pk, by.label, self.names.hue_of(data.get("by_budget") or ""))
@@ -144,19 +148,20 @@ class Reader:
             if before != after:
                 yield Change(self.name(service.name), before, after)
 
-    def waits(self) -> tuple[list[Waits], int, bool]:
-        """What still waits, the soonest first; how many the reader may not know; is it told why."""
-        rows = list(
-            Outlook.objects.filter(cycle=self.cycle)
-            .select_related("job__budget", "cycle")
-            .order_by("start_likely", "job_id")
-        )
-        if not rows:
+    def waits(self) -> tuple[list[Waits], int, int, bool]:
+        """What still waits, the soonest first, as much as is shown; of how many; how many the
+        reader may not know; is it told why."""
+        rows = Outlook.objects.filter(cycle=self.cycle).order_by("start_likely", "job_id")
+        paths = list(rows.values_list("pk", "job__budget__path"))
+        if not paths:
             return (*self.waited(), False)
-        seen = [row for row in rows if self.names.sees(row.job.budget.path)]
-        return [waits(row, self.names) for row in seen], len(rows) - len(seen), True
+        seen = [pk for pk, path in paths if self.names.sees(path)]
+        # Joined to its cycle, each would come with all that the cycle saw and planned.
+        told = rows.filter(pk__in=seen[:WAITS]).select_related("job__budget").defer("cycle")
+        shown = [waits(row, self.names) for row in told]
+        return shown, len(seen), len(paths) - len(seen), True
 
-    def waited(self) -> tuple[list[Waits], int]:
+    def waited(self) -> tuple[list[Waits], int, int]:
         """What waited, by the plan alone."""
         found, unseen = [], 0
         for job in self.problem.batch:
@@ -167,7 +172,7 @@ class Reader:
             if name.pk is not None:
                 found.append(Waits(name, job.gpus, self.planned.get(job.name)))
         found.sort(key=lambda row: (row.start is None, row.start or self.cycle.at, row.name.pk))
-        return found, unseen
+        return found[:WAITS], len(found), unseen
 
     @cached_property
     def planned(self) -> dict[str, datetime]:
@@ -215,7 +220,13 @@ def jobs_of(problem: Problem) -> dict[str, Job]:
     return {ids[pk]: job for pk, job in found.items()}
 
 
-def name_of(job: Job | None, names: Names) -> Name:
+def _known(problem: Problem) -> dict[str, JobRow]:
+    """The same, no more of each than a name takes."""
+    ids = {int(job.name.removeprefix("job-")): job.name for job in problem.jobs}
+    return {ids[pk]: job for pk, job in job_rows.jobs(ids).items()}
+
+
+def name_of(job: Job | JobRow | None, names: Names) -> Name:
     """Return a job's name for the reader."""
     if job is None or not names.sees(job.budget.path):
         return Name()

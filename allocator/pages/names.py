@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from budgets import hues
 from budgets.access import Person, Standing, standing
@@ -69,9 +70,11 @@ class Names:
 
     def shade(self, path: str) -> int:
         """Which tone a project has among those of its program, 0 to 2."""
-        program = self.program(path)
-        projects = [one for one in self.budgets if one.startswith(f"{program}/")]
-        return projects.index(path) % SHADES if path in projects else 0
+        return self._shades.get(path, 0)
+
+    @cached_property
+    def _shades(self) -> dict[str, int]:
+        return self.shades()
 
     def whole(self) -> bool:
         """Say whether the reader may see every budget."""

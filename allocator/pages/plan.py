@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from allocator import timesteps
+from allocator.job_rows import JobRow
 from allocator.models import Cycle
 from allocator.pages import plan_grid, plan_risks
 from allocator.pages.names import Names, Program
@@ -79,7 +80,7 @@ def picture(user: Person, *, now: datetime, pool: Pool | None = None) -> Picture
     )
 
 
-def _waits(job: Job) -> bool:
+def _waits(job: JobRow) -> bool:
     return job.state in (Job.State.QUEUED, Job.State.STARTING)
 
 
@@ -184,7 +185,7 @@ class Row:
     """A bar as a line of the table; job is None where the reader may not see it."""
 
     piece: Piece
-    job: Job | None
+    job: JobRow | None
     label: str
     hue: Hue
     node: str

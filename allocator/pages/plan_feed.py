@@ -11,13 +11,14 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from allocator.job_rows import JobRow
 from allocator.pages import queue
 from allocator.pages.plan import Picture
 from allocator.pages.plan_grid import Piece
 from allocator.pages.plan_risks import Down, Shortfall
 from clusters.writing import dated
 from ledger.models import Entry
-from workloads.models import Job, Run
+from workloads.models import Run
 
 Spans = dict[int, list[tuple[datetime, datetime]]]
 
@@ -45,7 +46,7 @@ def feed(seen: Picture) -> dict[str, Any]:
     }
 
 
-def label(seen: Picture, job: Job) -> str:
+def label(seen: Picture, job: JobRow) -> str:
     """How a bar is called; those that the reader may not see all alike."""
     if not seen.names.sees(job.budget.path):
         return _("another budget’s work")  # noqa: RUF001

@@ -13,10 +13,12 @@ from itertools import pairwise
 
 from django.db.models import Q
 
+from allocator import job_rows
+from allocator.job_rows import JobRow, RunRow
 from allocator.reading import PlanView
 from clusters import services as clusters
 from clusters.models import Node
-from workloads.models import Holding, Job, Run
+from workloads.models import Holding
 
 PAST = timedelta(hours=12)
 AHEAD = timedelta(hours=24)
@@ -63,32 +65,52 @@ class Rows:
 class Piece:
     """Neighbouring rows that one job holds from an instant to another."""
 
-    job: Job
+    job: JobRow
     first_gpu: int
     gpus: int
     start: datetime
     end: datetime
-    run: Run | None = None
+    run: RunRow | None = None
     unfunded_from: datetime | None = None
     planned: bool = False
     rest: bool = False  # what comes back after the plan stops it
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """GPUs of one node that a run held; ``first`` is the node's first row."""
+
+    first: int
+    mask: int
+    started_at: datetime
+    ended_at: datetime | None
+    funded: bool
+
+    def rows(self) -> list[int]:
+        mask = self.mask
+        return [self.first + bit for bit in range(mask.bit_length()) if mask >> bit & 1]
+
+
 def held(rows: Rows, *, start: datetime, now: datetime) -> list[Piece]:
-    """What runs held in [start, now), and hold: a batch-like run is one piece. Two queries."""
-    by_run: dict[int, list[Holding]] = defaultdict(list)
-    kept = Holding.objects.filter(
-        Q(ended_at=None) | Q(ended_at__gt=start), started_at__lt=now
-    ).select_related("run__job__budget", "run__job__submitted_by", "run__pool", "node")
-    for holding in kept.order_by("run_id", "pk"):
-        if holding.node.name in rows.first and holding.ended_at != holding.started_at:
-            by_run[holding.run_id].append(holding)
+    """What runs held in [start, now), and hold: a batch-like run is one piece. Four queries."""
+    first = {node.pk: rows.first[node.name] for node in rows.nodes}
+    by_run: dict[int, list[Held]] = defaultdict(list)
+    kept = Holding.objects.filter(Q(ended_at=None) | Q(ended_at__gt=start), started_at__lt=now)
+    told = kept.order_by("run_id", "pk").values_list(
+        *("run_id", "node_id", "mask", "started_at", "ended_at", "funded")
+    )
+    for run_id, node_id, mask, began, ended, funded in told:
+        if node_id in first and ended != began:
+            by_run[run_id].append(Held(first[node_id], mask, began, ended, funded))
+    runs = job_rows.runs(by_run)
+    jobs = job_rows.jobs([run.job_id for run in runs.values()])
     pieces: list[Piece] = []
-    for holdings in by_run.values():
-        if holdings[0].run.job.is_realtime:
-            pieces += _of_service(rows, holdings, now)
+    for pk, holdings in by_run.items():
+        run = runs[pk]
+        if jobs[run.job_id].is_realtime:
+            pieces += _of_service(jobs[run.job_id], run, holdings, now)
         else:
-            pieces.append(_of_run(rows, holdings, now))
+            pieces.append(_of_run(jobs[run.job_id], run, holdings, now))
     return pieces
 
 
@@ -118,42 +140,35 @@ def ranges(rows: Iterable[int]) -> Iterator[tuple[int, int]]:
             start = n
 
 
-def _rows_of(rows: Rows, holding: Holding) -> list[int]:
-    first = rows.first[holding.node.name]
-    return [first + bit for bit in range(holding.mask.bit_length()) if holding.mask >> bit & 1]
-
-
-def _of_run(rows: Rows, holdings: list[Holding], now: datetime) -> Piece:
-    run = holdings[0].run
-    held_rows = sorted({row for holding in holdings for row in _rows_of(rows, holding)})
-    free_from = [h.started_at for h in holdings if not h.funded and h.started_at is not None]
-    started = min(h.started_at for h in holdings if h.started_at is not None)
+def _of_run(job: JobRow, run: RunRow, holdings: list[Held], now: datetime) -> Piece:
+    held_rows = sorted({row for holding in holdings for row in holding.rows()})
+    free_from = [held.started_at for held in holdings if not held.funded]
     return Piece(
-        job=run.job,
+        job=job,
         first_gpu=held_rows[0],
         gpus=len(held_rows),
-        start=run.started_at or started,
+        start=run.started_at or min(held.started_at for held in holdings),
         end=run.ended_at or now,
         run=run,
         unfunded_from=min(free_from) if free_from else None,
     )
 
 
-def _of_service(rows: Rows, holdings: list[Holding], now: datetime) -> Iterator[Piece]:
+def _of_service(job: JobRow, run: RunRow, holdings: list[Held], now: datetime) -> Iterator[Piece]:
     """Yield a piece for each range of rows as long as it stays the same."""
-    spans = [(h.started_at, h.ended_at or now, h) for h in holdings if h.started_at is not None]
+    spans = [(held.started_at, held.ended_at or now, held) for held in holdings]
     marks = sorted({mark for start, end, _ in spans for mark in (start, end)})
     open_at: dict[tuple[int, int, bool], datetime] = {}
     for start, end in [*pairwise(marks), (marks[-1], marks[-1])]:
-        there = set(_ranges_in(rows, spans, start, end)) if end > start else set()
+        there = set(_ranges_in(spans, start, end)) if end > start else set()
         for key in sorted(set(open_at) - there):
-            yield _service_piece(holdings[0].run, key, open_at.pop(key), start)
+            yield _service_piece(job, run, key, open_at.pop(key), start)
         for key in there - set(open_at):
             open_at[key] = start
 
 
 def _ranges_in(
-    rows: Rows, spans: list[tuple[datetime, datetime, Holding]], start: datetime, end: datetime
+    spans: list[tuple[datetime, datetime, Held]], start: datetime, end: datetime
 ) -> Iterator[tuple[int, int, bool]]:
     """Yield (first row, rows, funded) of what a service held in all of [start, end)."""
     for funded in (True, False):
@@ -161,12 +176,14 @@ def _ranges_in(
             row
             for since, until, holding in spans
             if holding.funded == funded and since <= start and end <= until
-            for row in _rows_of(rows, holding)
+            for row in holding.rows()
         ]
         for first, gpus in ranges(held_rows):
             yield first, gpus, funded
 
 
-def _service_piece(run: Run, key: tuple[int, int, bool], start: datetime, end: datetime) -> Piece:
+def _service_piece(
+    job: JobRow, run: RunRow, key: tuple[int, int, bool], start: datetime, end: datetime
+) -> Piece:
     first, gpus, funded = key
-    return Piece(run.job, first, gpus, start, end, run=run, unfunded_from=None if funded else start)
+    return Piece(job, first, gpus, start, end, run=run, unfunded_from=None if funded else start)

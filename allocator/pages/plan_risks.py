@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from allocator import timesteps
-from allocator.packing import unpack
+from allocator.job_rows import JobRow
 from allocator.pages.names import Names
 from allocator.pages.plan_grid import Rows
-from allocator.reading import PlanView
+from allocator.reading import Bar, PlanView
 from allocator.snapshot import name_of
 from clusters.models import Drain, NodeState
-from workloads.models import Job
 
 
 @dataclass(frozen=True)
 class Shortfall:
     """GPUs that a service wants and the plan can't give it, in [start, end)."""
 
-    job: Job
+    job: JobRow
     first_gpu: int | None  # the row that its mark stands above, None where it isn't shown
     start: datetime
     end: datetime
@@ -50,25 +50,29 @@ class Down:
 
 def shortfalls(rows: Rows, plan: PlanView, names: Names, *, now: datetime) -> list[Shortfall]:
     """Where the plan gives a service fewer GPUs than it wants, from now on. No query."""
-    services = {
-        job["name"]: job
-        for job in unpack(bytes(plan.cycle.snapshot))["jobs"]
-        if job["kind"] == Job.Kind.REALTIME
-    }
+    place = rows.of_plan(plan)
+    bars: dict[int, list[Bar]] = defaultdict(list)
+    for bar in plan.bars:
+        bars[bar.job_id].append(bar)
     found: list[Shortfall] = []
     for pk, job in plan.jobs.items():
-        if name_of(pk) in services:
-            found += _joined(_of_service(rows, plan, names, job, services[name_of(pk)]), now)
+        asked = plan.services.get(name_of(pk))
+        if asked is not None:
+            name = job.budget.name if names.sees(job.budget.path) else ""
+            found += _joined(_of_service(place, plan, bars[pk], job, name, asked), now)
     return found
 
 
 def _of_service(
-    rows: Rows, plan: PlanView, names: Names, job: Job, asked: dict[str, Any]
+    place: Sequence[int | None],
+    plan: PlanView,
+    bars: Sequence[Bar],
+    job: JobRow,
+    name: str,
+    asked: Mapping[str, Any],
 ) -> Iterator[Shortfall]:
     """Yield what it wants and gets, timestep by timestep."""
-    place, step = rows.of_plan(plan), timesteps.step()
-    name = job.budget.name if names.sees(job.budget.path) else ""
-    bars = [bar for bar in plan.bars if bar.job_id == job.pk]
+    step = timesteps.step()
     for t, wants in enumerate(asked["demand"]):
         start = plan.cycle.timestep + step * t
         here = [bar for bar in bars if bar.start < start + step and start < bar.end]

@@ -14,6 +14,7 @@ from typing import Any
 from django.db.models import QuerySet
 from django.template.loader import render_to_string
 
+from allocator.job_rows import JobRow, RunRow
 from allocator.models import Outlook, Wait
 from allocator.pages.job_story import Side, side
 from allocator.pages.names import Names
@@ -208,7 +209,9 @@ def _plain(name: str, given: dict[str, Any]) -> str:
     return " ".join(unescape(render_to_string(f"allocator/_why_{name}.html", given)).split())
 
 
-def ends(job: Job, run: Run, now: datetime) -> tuple[datetime, datetime, datetime] | None:
+def ends(
+    job: Job | JobRow, run: Run | RunRow, now: datetime
+) -> tuple[datetime, datetime, datetime] | None:
     """When a run ends by its job's estimate: early, likely, late; none of them before now.
 
     None where it hasn't started, and for a service, which runs until it is stopped.

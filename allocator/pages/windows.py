@@ -10,6 +10,7 @@ from django.http import Http404
 
 from allocator import emptying, window_effects
 from allocator.emptying import How, NodeOutlook, Stay, WindowOutlook
+from allocator.job_rows import JobRow
 from allocator.models import Outlook
 from allocator.pages.names import Names
 from allocator.window_effects import Effect
@@ -27,7 +28,7 @@ from workloads.models import Job
 class Named:
     """A job as the reader may know it: None and no label where they may not see it."""
 
-    job: Job | None
+    job: Job | JobRow | None
     label: str
     hue: Hue
 
@@ -199,7 +200,7 @@ def _waits(names: Names, row: Outlook) -> Moved:
     return Moved(_named(names, row.job), row.job.gpus, row.start_likely)
 
 
-def _named(names: Names, job: Job) -> Named:
+def _named(names: Names, job: Job | JobRow) -> Named:
     path = job.budget.path
     if not names.sees(path):
         return Named(None, "", 0)
