@@ -14,7 +14,7 @@ from allocator.core.simulation.setup import Setup, equal_tree, nodes_of
 from allocator.core.traces import DAY_S, Trace, TraceJob
 from allocator.replay import playback, setup, world
 from allocator.replay.playback import Course
-from clusters.models import Node, SimulatedFault
+from clusters.models import Drain, Node, SimulatedFault
 from workloads.models import Job, JobEvent, Run
 from workloads.preemptions import DECIDED
 
@@ -68,10 +68,18 @@ def in_the_database(
 
 
 def _befall(events: Events) -> None:
-    """Windows are set before the day begins; the simulated cluster will have the failures."""
+    """Windows are set before the day begins; the simulated cluster will have the failures.
+
+    Those that overlap another of their node are drains as a script writes them.
+    """
     nodes = {f"n{n:04}": node for n, node in enumerate(Node.objects.order_by("position"), 1)}
-    for one in events.windows:
+    for n, one in enumerate(events.windows):
         assert one.end_s is not None
+        if any(_overlap(one, other) for other in events.windows[:n]):
+            Drain.objects.create(
+                node=nodes[one.node], starts_at=_at(one.start_s), ends_at=_at(one.end_s)
+            )
+            continue
         maintenance.set_window(
             nodes=[nodes[one.node]],
             starts_at=_at(one.start_s),
@@ -85,6 +93,12 @@ def _befall(events: Events) -> None:
         SimulatedFault.objects.create(
             node=nodes[failure.node], starts_at=_at(failure.down_s), ends_at=_at(failure.up_s)
         )
+
+
+def _overlap(one: Window, other: Window) -> bool:
+    assert one.end_s is not None
+    assert other.end_s is not None
+    return one.node == other.node and one.start_s < other.end_s and other.start_s < one.end_s
 
 
 def _at(second: int) -> datetime:
@@ -220,8 +234,9 @@ def random_events(seed: int) -> Events:
     names = ("n0001", "n0002", "n0003")
     windows, failures, free = [], [], dict.fromkeys(names, 0)
     for _ in range(draw.randrange(2, 6)):
-        start = draw.randrange(HOUR, 20 * HOUR)
-        windows.append(Window(draw.choice(names), start, start + draw.randrange(60, 4 * HOUR)))
+        name, start = draw.choice(names), draw.randrange(HOUR, 20 * HOUR)
+        windows.append(Window(name, start, start + draw.randrange(60, 4 * HOUR)))
+    windows.append(Window(name, start + 30, start + 3 * HOUR))  # over the last one
     for _ in range(draw.randrange(2, 6)):
         # One after another on a node: two at once are one, which the simulated cluster can't tell.
         name = draw.choice(names)
@@ -238,7 +253,7 @@ def random_events(seed: int) -> Events:
 @pytest.mark.once
 @pytest.mark.parametrize("seed", [5])  # a minute each
 def test_so_are_days_of_random_events(seed: int) -> None:
-    jobs = sorted([*a_day(seed, 24), *services()], key=lambda row: row.submit_time_s)
+    jobs = sorted([*a_day(seed, 12), *services()], key=lambda row: row.submit_time_s)
     events = random_events(seed)
     real, held = in_the_database(jobs, events, nodes=3)
     simulated, served = in_the_simulator(jobs, events, nodes=3)
