@@ -8,7 +8,7 @@ import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from .rows import MOST_SECONDS, BadRow, Line
+from .rows import MOST_SECONDS, BadRow, Line, check_columns
 from .validate import ProblemError
 
 REQUIRED = ("event", "node", "from_s", "to_s")
@@ -119,12 +119,7 @@ def read_events(lines: Iterable[str], name: str, nodes: Sequence[str]) -> Events
     failures: list[Failure] = []
     problems: list[str] = []
     try:
-        missing = [column for column in REQUIRED if column not in (reader.fieldnames or ())]
-        if missing:
-            raise ProblemError(
-                f"{name} has no column {missing[0]}: it needs {', '.join(REQUIRED)} in its first "
-                "line."
-            )
+        check_columns(reader.fieldnames, REQUIRED, name)
         for row in reader:
             try:
                 found = _event(Line(f"{name}, line {reader.line_num}", row), known)

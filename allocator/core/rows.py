@@ -1,8 +1,10 @@
 """One line of a CSV file, value by value: what can't be read gets a sentence with its line."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
+
+from .validate import ProblemError
 
 DAY_S = 24 * 3600
 MOST_SECONDS = 366 * DAY_S
@@ -12,6 +14,19 @@ MOST_NUMBERS = 10_080  # of a list: the minutes of a week
 
 class BadRow(ValueError):
     """One sentence about one line."""
+
+
+def check_columns(found: Sequence[str] | None, required: Sequence[str], name: str) -> None:
+    """Raise `ProblemError` where a file's first line lacks a column, or has one twice."""
+    columns = found or ()
+    missing = [column for column in required if column not in columns]
+    if missing:
+        raise ProblemError(
+            f"{name} has no column {missing[0]}: it needs {', '.join(required)} in its first line."
+        )
+    twice = [column for column in columns if column and columns.count(column) > 1]
+    if twice:
+        raise ProblemError(f"{name} has column {twice[0]} twice: leave one out.")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from itertools import chain
 from .problem import Kind
 from .rows import DAY_S as DAY_S
 from .rows import MOST_SECONDS as MOST_SECONDS
-from .rows import BadRow, Line
+from .rows import BadRow, Line, check_columns
 from .validate import ProblemError
 from .weights import RAW_URGENCY
 
@@ -131,12 +131,7 @@ def read_csv(lines: Iterable[str], name: str) -> Trace:
     where the first line lacks a column, or a line can't be parsed at all."""
     reader = csv.DictReader(lines)
     try:
-        missing = [column for column in REQUIRED if column not in (reader.fieldnames or ())]
-        if missing:
-            raise ProblemError(
-                f"{name} has no column {missing[0]}: it needs {', '.join(REQUIRED)} in its first "
-                "line."
-            )
+        check_columns(reader.fieldnames, REQUIRED, name)
         rows = ((reader.line_num, row) for row in reader)
         return _collected(rows, name)
     except csv.Error as error:

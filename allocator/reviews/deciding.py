@@ -161,7 +161,7 @@ def options(budget: Budget, *, start: datetime, end: datetime) -> tuple[Option, 
     """Return the newest simulations that were asked for the budget and are done. One query."""
     done = Simulation.objects.filter(budget=budget, state=Simulation.State.DONE)
     inside = done.filter(created_at__gte=start, created_at__lt=end)
-    rows = inside.defer("trace", "picture").order_by("-pk")[:MOST_OPTIONS]
+    rows = inside.defer("trace", "events", "picture").order_by("-pk")[:MOST_OPTIONS]
     return tuple(one for row in rows for one in _option(row, budget))
 
 

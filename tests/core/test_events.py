@@ -63,6 +63,10 @@ def test_a_row_that_is_no_event_gets_a_sentence(line: str, said: str) -> None:
 def test_a_file_without_a_column_and_a_node_that_isn_t_there_are_refused() -> None:
     with pytest.raises(ProblemError, match=r"e\.csv has no column node"):
         read_events(["event,from_s\n"], "e.csv", NAMES)
+    with pytest.raises(ProblemError, match=r"e\.csv has column node twice: leave one out"):
+        read_events([f"{HEAD},node\n"], "e.csv", NAMES)
+    with pytest.raises(ProblemError, match=r"t\.csv has column group twice"):
+        read_csv(["job_id,submit_time_s,gpus,duration_s,group,group\n"], "t.csv")
     with pytest.raises(ProblemError, match="there is no node 'n0002'"):
         check_nodes(read("failure,n0002,1,2"), ["n0001"])
 
