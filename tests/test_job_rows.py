@@ -23,7 +23,8 @@ def test_a_row_has_what_the_object_has(tree):
 
 
 def test_a_run_s_row_has_what_the_object_has(tree):
-    run = make.make_run(make.make_job(tree["orlo/science/petrel"], at=T0), {})
+    (node,) = make.make_nodes(make.make_pool())
+    run = make.make_run(make.make_job(tree["orlo/science/petrel"], at=T0), {node: 0x0F})
     run.refresh_from_db()
     found = job_rows.runs([run.pk])[run.pk]
     assert {f.name: getattr(found, f.name) for f in fields(RunRow)} == {
