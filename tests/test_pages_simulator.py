@@ -19,7 +19,7 @@ from budgets import services
 from tests import factories as make
 from tests.factories import HOUR, T0
 from tests.pages_day import NOW, stand_at
-from tests.pages_world import client_of
+from tests.pages_world import client_of, text_of
 from tests.simulating_world import propose
 from workloads.models import Job
 
@@ -496,3 +496,5 @@ def test_a_proposal_of_another_place_leads_to_the_simulator(day, root):
     draft = {path for path, _, _ in row.trees["draft"]["nodes"]}
     assert "orlo/science/auk" not in draft
     assert "1 job is left out: its budget takes no work" in " ".join(row.result["notes"])
+    answer = client_of(root).get(f"/simulator/{row.pk}", HTTP_ACCEPT_LANGUAGE="pt-BR")
+    assert "1 job fica de fora: seu orçamento não recebe trabalho" in text_of(answer)

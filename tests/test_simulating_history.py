@@ -41,7 +41,7 @@ def read(start=T0, end=NOW, now=NOW, **more):
 
 def told(past):
     gpus = sum(node.gpus for node in past.nodes)
-    return telling.notes(past.trace, past.events, gpus, past=past)
+    return telling.in_english(telling.notes(past.trace, past.events, gpus, past=past))
 
 
 def row(day, name, submitted, lasts, path, **more):

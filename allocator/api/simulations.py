@@ -159,7 +159,10 @@ class WholeSimulationOut(SimulationOut):
 
     @extend_schema_field(OpenApiTypes.OBJECT)
     def get_result(self, row: Simulation) -> dict[str, Any] | None:
-        return results.seen(row, self.context["held"])
+        seen = results.seen(row, self.context["held"])
+        if seen is not None:
+            seen.pop("noted", None)  # `notes` in no language
+        return seen
 
 
 class Simulations(ListAPIView[Simulation]):

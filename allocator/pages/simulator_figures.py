@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy
 from allocator.models import Simulation
 from allocator.pages.names import Names
 from allocator.pages.simulator_measures import Course, Line, lines, thousandths
-from allocator.simulating import results
+from allocator.simulating import results, telling
 from budgets.hues import Hue
 from budgets.models import WHOLE
 from clusters.palette import HUES
@@ -164,7 +164,7 @@ def figures(row: Simulation, names: Names) -> Figures | None:
         jobs=result["jobs"],
         gpus=result["gpus"],
         seconds=result["seconds"],
-        notes=result["notes"],
+        notes=_notes(result),
         columns=columns,
         lines=lines(courses, pair),
         waits=[_waits(name, courses, columns) for name in CLASS_WORDS],
@@ -326,3 +326,8 @@ def _words(difference: int | None, more: str, less: str) -> str:
     if difference is None:
         return ""
     return _("as now") if not difference else more if difference > 0 else less
+
+
+def _notes(result: dict[str, Any]) -> list[str]:
+    """Say in the reader's language what is to be known; results of older versions are English."""
+    return [telling.told(*one) for one in result["noted"]] if "noted" in result else result["notes"]

@@ -42,11 +42,13 @@ def course(shares: str, policy: str, played: Played) -> Course:
 def result(row: Simulation, loaded: Inputs, played: Iterable[Course]) -> dict[str, Any]:
     """Return all figures as they are kept."""
     past, gpus = loaded.past, sum(node.gpus for node in loaded.nodes)
+    noted = telling.notes(loaded.trace, loaded.events, gpus, given=loaded.given, past=past)
     return {
         "jobs": len(loaded.trace.jobs),
         "gpus": gpus,
         "seconds": loaded.seconds,
-        "notes": telling.notes(loaded.trace, loaded.events, gpus, given=loaded.given, past=past),
+        "notes": telling.in_english(noted),
+        "noted": noted,  # the same, to be told in a reader's language
         "courses": [{"shares": one.shares, **one.outcome.to_dict()} for one in played],
         "did": None if past is None else _did(row, past),
     }

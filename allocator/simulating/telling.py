@@ -1,18 +1,48 @@
 """What people must know of a history before they trust its figures, in sentences."""
 
-from django.utils.translation import ngettext
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from django.utils import translation
 
 from allocator.core.events import NOTHING, Events
 from allocator.core.traces import Trace
 from allocator.simulating.history import LeftOut, Past
+from clusters import saying
 
-Counted = tuple[int, str]  # how many, and a sentence with room for the number
+Note = tuple[int, str, str]  # how many, and the words of one and of many
+
+
+class Words(NamedTuple):
+    """A sentence about one, and about more, with room for the number; in English."""
+
+    one: str
+    many: str
+
+
+Counted = tuple[int, Words]  # how many, and what is said of them
+
+
+def ngettext(one: str, many: str, _number: int) -> Words:
+    """Mark a sentence to be translated: it is kept in no language, and told to each reader."""
+    return Words(one, many)
+
+
+def told(number: int, one: str, many: str) -> str:
+    """Say one of the notes in the active language."""
+    return translation.ngettext(one, many, number) % {"n": saying.number(number)}
+
+
+def in_english(noted: Iterable[Note]) -> list[str]:
+    """Say them as the API and commands do."""
+    with translation.override("en"):
+        return [told(*one) for one in noted]
 
 
 def notes(
     trace: Trace, events: Events, gpus: int, *, given: Events = NOTHING, past: Past | None = None
-) -> list[str]:
-    """Return what people must know of a simulation before they trust it, a sentence each.
+) -> list[Note]:
+    """Return what people must know of a simulation before they trust it, for `told`.
 
     ``events`` befall the fleet of so many GPUs; ``given`` are all that were asked for, where some
     were; ``past`` is where the trace is a window's.
@@ -22,7 +52,7 @@ def notes(
     counted += [*_too_large(trace, gpus), *(_given(events, given, past) if given else ())]
     if past:
         counted += _left_out(past.left_out)
-    return [text % {"n": f"{n:,}"} for n, text in counted if n]
+    return [(n, *words) for n, words in counted if n]
 
 
 def _guessed(past: Past) -> list[Counted]:

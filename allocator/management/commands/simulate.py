@@ -119,7 +119,8 @@ class Command(OneLineCommand):
     def _say(self, trace: Trace, events: Events, setup: Setup) -> None:
         """What people must know before they trust the figures."""
         past = self.past.past if self.past else None
-        for sentence in telling.notes(trace, setup.events, setup.gpus, given=events, past=past):
+        noted = telling.notes(trace, setup.events, setup.gpus, given=events, past=past)
+        for sentence in telling.in_english(noted):
             self.stderr.write(sentence)
 
     def _write_trace(self, to: str | None, trace: Trace, *, besides: str) -> None:
