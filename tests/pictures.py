@@ -28,6 +28,7 @@ NEW = "dora"  # was given a password that serves once
 # The day that is played ends here: late in the quarter, so that a day is a tenth of what is granted
 # and there is a verdict; and always the same, so that pictures differ only where the pages do.
 AT = datetime(2026, 12, 22, 20, 32, 8, tzinfo=UTC)
+PATIENCE_MS = 120_000  # for a page, also on a machine that is busy
 LONGEST = 2600  # pixels of a page that is still looked at as a whole
 SIZES = {"": (1440, 900), "-phone": (390, 844)}
 # Which pages, and which of them also dark and on a phone; docs/ui.md shows the same.
@@ -173,6 +174,7 @@ def _page(browser: Any, cookie: str, suffix: str = "") -> Any:
     """A page of somebody who is signed in, whose clock stands where the day ended."""
     width, height = SIZES[suffix]
     context = browser.new_context(viewport={"width": width, "height": height})
+    context.set_default_timeout(PATIENCE_MS)
     context.clock.set_fixed_time(AT)
     context.add_cookies([{"name": "sessionid", "value": cookie, "url": URL}])
     return context.new_page()
