@@ -15,6 +15,7 @@ from clusters.models import SimulatedTask
 from ledger.models import Entry
 from tests.factories import HOUR, T0, TIMESTEP
 from tests.helpers import Institute, make_institute
+from workloads import services as workloads
 from workloads.models import Job, Run
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once]
@@ -159,4 +160,21 @@ def test_what_it_knew_by_the_name_before_it_was_asked_is_refused_and_goes_on(
     old.refresh_from_db()
     assert old.stopped_at is None
     assert not Alarm.objects.exists()
+    assert Run.objects.get(job=job, number=2).started_at == T0 + MINUTE
+
+
+def test_what_is_over_by_the_name_of_one_that_may_have_been_ordered_is_not_taken_for_it(
+    place: Institute, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that was killed after the decision leaves open whether the order was sent."""
+    monkeypatch.setattr(Behind, "behind", timedelta())
+    job = place.submit(place.petrel, gpus=1, lasts=3600)
+    SimulatedTask.objects.create(
+        cluster=place.cluster, external_id=f"allotment-{job.pk}-1", started_at=T0 - 3 * HOUR,
+        ends_at=T0 - HOUR, outcome="failed",
+    )  # fmt: skip
+    block = workloads.Block(place.nodes[0], 0b1, True)
+    workloads.decide_start(job=job, pool=place.pool, blocks=[block], at=T0)
+    cycles(T0, T0 + MINUTE)
+    assert [run.end_reason for run in job.runs.order_by("number")] == ["refused", ""]
     assert Run.objects.get(job=job, number=2).started_at == T0 + MINUTE
