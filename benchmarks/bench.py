@@ -125,7 +125,7 @@ def bench_demand(options: argparse.Namespace) -> Part:
 
 
 COMMANDS = {
-    "all": "all that follow but plot, one after another (the default)",
+    "all": "all that follow but plot and pages, one after another (the default)",
     "families": "the seven families: every planner on every scenario",
     "scale": "plan time and memory on fleets of 64 to 4,096 GPUs",
     "fairshare": "fair share of trees of up to 10,000 budgets",
@@ -136,6 +136,7 @@ COMMANDS = {
     "speeds": "batches of inference, against published throughputs",
     "demand": "demand of services, against public traffic",
     "plot": "the families' picture, from a file that --json wrote",
+    "pages": "server time and queries of every page, after a year of jobs (options of its own)",
 }
 PARTS: dict[str, Callable[[argparse.Namespace], Part]] = {
     "families": bench_families,
@@ -154,6 +155,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or (given[0] not in (*COMMANDS, "-h", "--help")):
         given.insert(0, "all")
+    if given[0] == "pages":
+        from . import pages  # it needs Django, and a database
+
+        return pages.main(given[1:])
     options = _parser().parse_args(given)
     try:
         return _plot(options) if options.command == "plot" else _bench(options)
@@ -226,6 +231,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
     for name, text in COMMANDS.items():
         command = commands.add_parser(name, help=text, description=f"{text}.")
+        if name == "pages":
+            continue  # before this parser is asked: it has one of its own
         if name == "plot":
             command.add_argument("rows", type=_bench_file, metavar="FILE")
             command.add_argument("--out", type=_to_write, default=PICTURE)

@@ -1,6 +1,6 @@
 """The bench of pages: each one's server time with 500 budgets, 100,000 jobs, a million charges.
 
-    python -m benchmarks.pages --write
+    ./run bench pages --write
 
 Every page, every part that a page asks for again, every file and list of the API is asked for by
 an administrator, a manager and a member, through the middleware, in a database of its own that is
@@ -259,7 +259,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.pages", description=__doc__)
+    parser = argparse.ArgumentParser(prog="./run bench pages", description=__doc__)
     add = parser.add_argument
     add("--charges", type=int, default=1_000_000, help="default: a million")
     add("--jobs", type=int, default=100_000, help="default: 100,000")
