@@ -176,7 +176,7 @@ def test_reading_asks_the_database_as_often_for_many_jobs(day, django_assert_max
         make.make_job(day.place.auk, submitted_at=T0)
         make.make_service(day.place.auk, submitted_at=T0)
     leaves = tree_now().leaves
-    with django_assert_max_num_queries(11):
+    with django_assert_max_num_queries(13):
         history.read(start=T0, end=NOW, now=NOW, leaves=leaves)
 
 
