@@ -44,7 +44,7 @@ class PoolChangeIn(ReasonIn):
     gpu_type = Text(required=False, max_length=installing.GPU_TYPE_MAX)
 
 
-class RateIn(ReasonIn):
+class PoolRateIn(ReasonIn):
     """Left out, `effective_at` is now."""
 
     rate_per_mille = Integer(max_value=installing.RATE_MAX)
@@ -79,7 +79,7 @@ class PoolChangedOut(serializers.ModelSerializer[Pool]):
         fields = ("slug", "name", "cluster", "gpu_type")
 
 
-class RateOut(serializers.Serializer[Any]):
+class PoolRateOut(serializers.Serializer[Any]):
     pool = serializers.CharField(source="pool.slug")
     rate_per_mille = serializers.IntegerField()
     effective_at = Instant()
@@ -112,12 +112,12 @@ class ChangePool(APIView):
 class SetRate(APIView):
     """What a pool costs."""
 
-    @extend_schema(request=RateIn, responses={201: RateOut})
+    @extend_schema(request=PoolRateIn, responses={201: PoolRateOut})
     def post(self, request: Request, slug: str) -> Response:
         """Price it from an instant on that isn't over; what ran stays charged as it is."""
-        who, asked = _who(request), {"effective_at": None} | _asked(request, RateIn)
+        who, asked = _who(request), {"effective_at": None} | _asked(request, PoolRateIn)
         made = installing.set_rate(pool=_pool(slug), **who, **asked)
-        return Response(RateOut(made).data, status=201)
+        return Response(PoolRateOut(made).data, status=201)
 
 
 class LabelNode(APIView):
