@@ -8,12 +8,12 @@ swap caps, if a cycle comes at each timestep. Likely: sooner, where a run ends b
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from django.db.models import Max
+from django.db.models import Max, Q
 
 from allocator import calls, timesteps
 from allocator.draining import Draining, Emptied, protected_steps
@@ -210,10 +210,7 @@ class _Reader:
         self.origin = timesteps.floor(now)
         self.unsure = calls.unplanned()
         self.down = clusters.nodes_down(at=now)
-        live = Run.objects.filter(state__in=Run.LIVE).select_related(
-            "job__budget", "job__service", "pool__cluster"
-        )
-        self.runs = list(live.prefetch_related("holdings").order_by("pk"))
+        self.runs = self._runs_on({drain.node_id for drain in windows} | set(self.down))
         self.on: dict[int, list[tuple[Run, int]]] = defaultdict(list)
         for run in self.runs:
             for node_id, gpus in _held(run).items():
@@ -223,6 +220,15 @@ class _Reader:
         nodes = [node for node in known if node.is_active(now)]
         self.last = self._last_ended(windows)
         self.emptied = self._draining(nodes).emptied(windows)
+
+    def _runs_on(self, nodes: Collection[int]) -> list[Run]:
+        """The live runs on these nodes, and all services: the order in which they leave is one."""
+        here = Holding.objects.filter(node__in=nodes, ended_at=None).order_by()
+        concerned = Q(pk__in=here.values("run")) | Q(job__kind=Job.Kind.REALTIME)
+        live = Run.objects.filter(concerned, state__in=Run.LIVE).select_related(
+            "job__budget", "job__service", "pool__cluster"
+        )
+        return list(live.prefetch_related("holdings").order_by("pk"))
 
     def _last_ended(self, windows: Sequence[Drain]) -> dict[int, datetime]:
         """When what nodes held last in their open windows ended, by node's id.

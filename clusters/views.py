@@ -29,9 +29,10 @@ from config.clock import now
 @login_required
 @conditional_page
 def nodes(request: HttpRequest) -> HttpResponse:
-    """Every node by pool; ``?state=`` and ``?pool=`` filter."""
+    """Nodes by pool; ``?state=`` and ``?pool=`` filter, ``?whole=1`` lists all of a large fleet."""
     asked = {name: request.GET.get(name, "") for name in ("state", "pool")}
-    page = node_pages.page(request.user, now=now(), **asked)
+    whole = bool(request.GET.get("whole"))
+    page = node_pages.page(request.user, now=now(), whole=whole, **asked)
     part = request.headers.get("HX-Request")
     template = "clusters/_nodes.html" if part else "clusters/nodes.html"
     context = {"page": page, "states": node_pages.STATES, **asked}

@@ -1,9 +1,12 @@
 """The pages of nodes and of windows of maintenance."""
 
+import re
+
 import pytest
 
 from allocator import cycle, maintenance
 from allocator.models import Outlook
+from allocator.pages import nodes as node_pages
 from clusters.models import GpuState, NodeState, Window
 from tests import factories as make
 from tests.factories import HOUR, T0
@@ -57,6 +60,22 @@ def said(answer):
 
 
 # --- Nodes ---------------------------------------------------------------------------------------
+
+
+def test_of_a_large_fleet_nodes_with_nothing_to_tell_are_a_link_away(cast, nodes, monkeypatch):
+    monkeypatch.setattr(node_pages, "SHOWN", 1)
+    put([nodes[1]])
+    answer = client_of(cast["member"]).get("/nodes")
+    html, names = answer.content.decode(), [node.name for node in nodes]
+    listed = [name for name in names if f'id="node-{name}"' in html]
+    assert listed == [names[0], names[1], names[3]], "one that is plain, a window, one that is down"
+    assert "4 nodes" in said(answer)
+    assert "One more node is up, with no window." in said(answer)
+    link = re.search(r'href="([^"]*whole=1)"', html)
+    assert link is not None
+    whole = client_of(cast["member"]).get("/nodes" + link[1].replace("&amp;", "&"))
+    assert all(f'id="node-{name}"' in whole.content.decode() for name in names)
+    assert "more node" not in said(whole)
 
 
 def test_each_node_stands_there_with_its_state_and_what_runs(cast, nodes):

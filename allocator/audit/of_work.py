@@ -83,7 +83,7 @@ class Nodes(Reader):
     def row(self, one: NodeState, asked: Asked) -> Row:
         down = one.state == NodeState.State.DOWN
         words = _("%(name)s went down") if down else _("%(name)s is up")
-        url = f"{reverse('nodes')}#node-{one.node.name}"
+        url = f"{reverse('nodes')}?whole=1#node-{one.node.name}"
         return self.tell(one, words % {"name": one.node.name}, reason=one.reason, url=url)
 
 

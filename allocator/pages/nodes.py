@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.utils.translation import gettext as _
 
@@ -23,17 +24,40 @@ from workloads.models import Holding, Job, Run
 STATES = ("up", "draining", "down")
 NAMED = 3  # jobs of a node; the rest are counted
 PAST = 5  # windows
+SHOWN = 96  # nodes that are up with no window; of a larger fleet the rest is a link away
 
 
 @dataclass(frozen=True)
 class Occupant:
-    """GPUs of a node that one job holds; job is None where the reader may not see it."""
+    """GPUs of a node that one job holds; `job` is its key, None where the reader may not see it."""
 
-    job: Job | None
+    job: int | None
     label: str
     hue: Hue
     gpus: int
     pattern: str  # solid, interruptible, unfunded, realtime
+
+
+class Held(NamedTuple):
+    """A live holding, named as in the tables: columns, since thousands are read for one page."""
+
+    node: int
+    run: int
+    funded: bool
+    gpus: int
+    protected_until: datetime | None
+    job: int
+    name: str
+    kind: str
+    budget: int
+
+    def pattern(self, now: datetime) -> str:
+        if self.kind == Job.Kind.REALTIME:
+            return "realtime"
+        if not self.funded:
+            return "unfunded"
+        until = self.protected_until
+        return "solid" if until is None or until > now else "interruptible"
 
 
 @dataclass(frozen=True)
@@ -54,6 +78,11 @@ class NodeLine:
     @property
     def held(self) -> int:
         return sum(one.gpus for one in self.occupants)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is nothing to tell of it but what runs there."""
+        return self.state == "up" and self.window is None
 
     @property
     def named(self) -> list[Occupant]:
@@ -90,11 +119,24 @@ class WindowLine:
 
 
 @dataclass(frozen=True)
+class PoolLines:
+    """The nodes of one pool that the filters let through."""
+
+    pool: Pool
+    lines: list[NodeLine]
+    folded: int  # that are up and not listed
+
+    @property
+    def nodes(self) -> int:
+        return len(self.lines) + self.folded
+
+
+@dataclass(frozen=True)
 class NodesPage:
     """All that the page shows; `lines` are those that the filters let through."""
 
     now: datetime
-    lines: list[tuple[Pool, list[NodeLine]]]
+    lines: list[PoolLines]
     pools: list[Pool]
     counts: Counter[str]  # nodes by state, whatever the filters
     gpus: int
@@ -113,8 +155,10 @@ class NodesPage:
         return next((one for one in self.ahead if one.state == Window.State.PLANNED), None)
 
 
-def page(user: Person, *, now: datetime, state: str = "", pool: str = "") -> NodesPage:
-    """Read the nodes in use. A constant number of queries."""
+def page(
+    user: Person, *, now: datetime, state: str = "", pool: str = "", whole: bool = False
+) -> NodesPage:
+    """Read the nodes in use; of a large fleet all only if `whole`. A constant number of queries."""
     reader = _Reader(Names.load(user), now)
     every = [reader.line(node) for node in clusters.active_nodes(at=now)]
     shown = [
@@ -122,13 +166,10 @@ def page(user: Person, *, now: datetime, state: str = "", pool: str = "") -> Nod
         for line in every
         if (not state or line.state == state) and (not pool or line.node.pool.slug == pool)
     ]
-    by_pool: dict[int, list[NodeLine]] = defaultdict(list)
-    for line in shown:
-        by_pool[line.node.pool_id].append(line)
     pools = {line.node.pool_id: line.node.pool for line in every}
     return NodesPage(
         now=now,
-        lines=[(pools[pk], lines) for pk, lines in by_pool.items()],
+        lines=_by_pool(shown, len(shown) if whole else SHOWN),
         pools=list(pools.values()),
         counts=Counter(line.state for line in every),
         gpus=sum(line.node.gpus for line in every),
@@ -137,6 +178,22 @@ def page(user: Person, *, now: datetime, state: str = "", pool: str = "") -> Nod
         past=_past(now),
         may_set=may_administer(user),
     )
+
+
+def _by_pool(shown: Iterable[NodeLine], most: int) -> list[PoolLines]:
+    """Lines by pool: all that there is something to tell of, and the first of the others."""
+    listed: dict[Pool, list[NodeLine]] = {}
+    folded: Counter[Pool] = Counter()
+    for line in shown:
+        pool = line.node.pool
+        lines = listed.setdefault(pool, [])
+        if line.is_plain:
+            most -= 1
+            if most < 0:
+                folded[pool] += 1
+                continue
+        lines.append(line)
+    return [PoolLines(pool, lines, folded[pool]) for pool, lines in listed.items()]
 
 
 def _ahead(outlooks: emptying.Outlooks, now: datetime) -> list[WindowLine]:
@@ -177,10 +234,10 @@ class _Reader:
         self.outlooks = emptying.outlooks(now=now)
         told = NodeState.objects.filter(pk__in=clusters.newest(NodeState, at=now)).order_by()
         self.told_at = {state.node_id: state.at for state in told}
-        self.held: dict[int, list[Holding]] = defaultdict(list)
-        live = Holding.objects.filter(ended_at=None, run__state__in=Run.LIVE)
-        for holding in live.select_related("run__job__budget").order_by("run_id", "pk"):
-            self.held[holding.node_id].append(holding)
+        self.budgets = {budget.pk: budget for budget in names.budgets.values()}
+        self.held: dict[int, list[Held]] = defaultdict(list)
+        for held in _live():
+            self.held[held.node].append(held)
         self.failed: dict[int, list[datetime]] = defaultdict(list)
         since = min((self.told_at.get(pk, now) for pk in self.down), default=now)
         lost = Holding.objects.filter(node__in=self.down, ended_at__gte=since)
@@ -225,25 +282,27 @@ class _Reader:
             return drain.reason, drain.starts_at
         return "", None
 
-    def _occupants(self, holdings: Iterable[Holding]) -> Iterator[Occupant]:
-        by_run: dict[tuple[int, bool], list[Holding]] = defaultdict(list)
-        for holding in holdings:
-            by_run[holding.run_id, holding.funded].append(holding)
-        for (_run, funded), mine in by_run.items():
-            run, job = mine[0].run, mine[0].run.job
-            known = self.names.sees(job.budget.path)
+    def _occupants(self, holdings: Iterable[Held]) -> Iterator[Occupant]:
+        by_run: dict[tuple[int, bool], list[Held]] = defaultdict(list)
+        for held in holdings:
+            by_run[held.run, held.funded].append(held)
+        for mine in by_run.values():
+            first = mine[0]
+            budget = self.budgets[first.budget]
+            known = self.names.sees(budget.path)
             yield Occupant(
-                job=job if known else None,
-                label=f"{job.budget.slug}/{job.name}" if known else "",
-                hue=self.names.hue_of(job.budget.path) if known else 0,
-                gpus=sum(holding.gpus for holding in mine),
-                pattern=self._pattern(run, funded),
+                job=first.job if known else None,
+                label=f"{budget.slug}/{first.name}" if known else "",
+                hue=self.names.hue_of(budget.path) if known else 0,
+                gpus=sum(held.gpus for held in mine),
+                pattern=first.pattern(self.now),
             )
 
-    def _pattern(self, run: Run, funded: bool) -> str:
-        if run.job.is_realtime:
-            return "realtime"
-        if not funded:
-            return "unfunded"
-        until = run.protected_until
-        return "solid" if until is None or until > self.now else "interruptible"
+
+def _live() -> Iterator[Held]:
+    """What live runs hold, by run. One query."""
+    live = Holding.objects.filter(ended_at=None, run__state__in=Run.LIVE)
+    run = ("run_id", "funded", "gpus", "run__protected_until", "run__job_id")
+    job = ("run__job__name", "run__job__kind", "run__job__budget_id")
+    rows = live.order_by("run_id", "pk").values_list("node_id", *run, *job)
+    return itertools.starmap(Held, rows)
