@@ -13,7 +13,10 @@ from config.clock import now
 @login_required
 @conditional_page
 def forecasts(request: HttpRequest) -> HttpResponse:
-    """How forecasts came true over the last days, of what the reader may see."""
-    days = pages.days_of(request.GET.get("days", ""))
-    page = pages.page(request.user, now=now(), days=days)
+    """How forecasts came true over the last days, of what the reader may see.
+
+    ``?whole=1`` lists all of many projects.
+    """
+    days, whole = pages.days_of(request.GET.get("days", "")), bool(request.GET.get("whole"))
+    page = pages.page(request.user, now=now(), days=days, whole=whole)
     return render(request, "forecasting/forecasts.html", {"page": page})

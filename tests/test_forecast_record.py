@@ -165,6 +165,19 @@ def test_ways_of_holding_out_are_told_in_words(cast, tree, pool):
     assert set(forecasts.WAYS) == set(WAYS)
 
 
+def test_of_many_projects_those_with_few_forecasts_are_a_link_away(cast, tree, monkeypatch):
+    monkeypatch.setattr(forecasts, "PROJECTS", 1)
+    scored(tree[PETREL], 2)
+    scored(tree[TERN], 3)
+    few = client_of(cast["root"]).get("/forecasts")
+    assert "One more row has fewer forecasts." in text_of(few)
+    assert "whole=1" in few.content.decode()
+    assert [line.path for line in forecasts.page(cast["root"], now=NOW, days=30).budgets] == [TERN]
+    every = client_of(cast["root"]).get("/forecasts?whole=1")
+    assert "Petrel" in text_of(every)
+    assert "more row" not in text_of(every)
+
+
 def test_without_any_it_says_what_to_do(cast):
     text = text_of(client_of(cast["nobody"]).get("/forecasts?days=90"))
     assert "No job that you may see has shown in the last 90 days" in text

@@ -23,6 +23,7 @@ from forecasting.track_record import DAYS, Group, Record, track_record
 from workloads.models import Job
 
 SHOWN = 7  # newest estimators of each kind
+PROJECTS = 40  # rows by project; of more the others are a link away
 METHODS = {
     "declared": gettext_lazy("declared"),
     "declared_history": gettext_lazy("declared, and history"),
@@ -114,6 +115,7 @@ class ForecastsPage:
     record: Record
     kinds: list[Line]
     budgets: list[Line]
+    folded: int  # rows by project that are not shown
     variants: list[Line]
     methods: list[Line]
     services: list[Service]
@@ -141,24 +143,32 @@ class ForecastsPage:
         return {"said": said, "series": series, "words": words}
 
 
-def page(user: Person, *, now: datetime, days: int) -> ForecastsPage:
-    """Read it. A constant number of queries."""
+def page(user: Person, *, now: datetime, days: int, whole: bool = False) -> ForecastsPage:
+    """Read it; of many projects all only if `whole`. A constant number of queries."""
     since = now - timedelta(days=days)
     names = Names.load(user)
     found = track_record(user, since=since, now=now)
     services = realtime_track_record(user, since=since, now=now)
+    projects = found.budgets if whole else _most(found.budgets)
     return ForecastsPage(
         now=now,
         days=days,
         record=found,
         kinds=[Line(one, _label(one.kind)) for one in found.kinds],
-        budgets=[Line(one, names.name(one.budget), one.budget) for one in found.budgets],
+        budgets=[Line(one, names.name(one.budget), one.budget) for one in projects],
+        folded=len(found.budgets) - len(projects),
         variants=[Line(one, one.variant) for one in found.variants],
         methods=[Line(one, str(METHODS.get(one.method, one.method))) for one in found.methods],
         services=[_service(one) for one in services],
         learned=[_learned(kind) for kind in KINDS],
         alarms=_alarms(names),
     )
+
+
+def _most(groups: list[Group]) -> list[Group]:
+    """Those with the most forecasts, in the order in which all stand."""
+    most = sorted(range(len(groups)), key=lambda n: (-groups[n].tally.number, n))[:PROJECTS]
+    return [groups[n] for n in sorted(most)]
 
 
 def days_of(text: str) -> int:
