@@ -5,10 +5,12 @@ Rows are GPUs, numbered over all nodes shown: pool by pool, node by node.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from itertools import pairwise
 
 from django.db.models import Q
@@ -58,7 +60,11 @@ class Rows:
 
     def node_at(self, row: int) -> str:
         """Name of the node that a row belongs to."""
-        return next(node.name for node in reversed(self.nodes) if self.first[node.name] <= row)
+        return self.nodes[bisect_right(self._firsts, row) - 1].name
+
+    @cached_property
+    def _firsts(self) -> list[int]:
+        return [self.first[node.name] for node in self.nodes]
 
 
 @dataclass(frozen=True)
