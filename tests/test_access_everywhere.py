@@ -439,7 +439,7 @@ def test_who_is_signed_out_is_sent_to_sign_in(ids: dict[str, int]) -> None:
 
 def test_the_table_has_every_page() -> None:
     of_budgets = ("change_set", "period", "checkpoint", "exemption", "request", "notice", "comment")
-    names = ("job", "person", "cycle", "window", "simulation", *of_budgets)
+    names = ("job", "person", "cycle", "window", "simulation", "node", *of_budgets)
     numbers = dict.fromkeys(names, 1)
     asked = [address.partition("?")[0].format(**numbers) for _, address, _ in PAGES]
     for route in (*urls.pages, *urls.operations):

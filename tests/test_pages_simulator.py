@@ -11,7 +11,8 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from allocator import maintenance
 from allocator.models import Simulation
 from allocator.pages import simulator as pages
-from allocator.pages import simulator_measures
+from allocator.pages import simulator_figures, simulator_measures
+from allocator.pages.names import Names
 from allocator.pages.simulator_measures import SPECS, lines
 from allocator.simulating import asking, running
 from allocator.simulating.asking import Draft
@@ -305,11 +306,21 @@ def test_it_is_cancelled_by_a_button_once(ines):
 # --- What came of it -----------------------------------------------------------------------------
 
 
+def test_a_budget_that_only_the_draft_has_stands_below_its_parent():
+    def course(*paths):
+        return {path: {"parent": path.rpartition("/")[0] or None} for path in paths}
+
+    before = course("o", "o/a", "o/a/x", "o/b", "o/b/z")
+    after = course("o", "o/a", "o/a/y", "o/b", "o/b/z", "o/c")
+    names = list(simulator_figures._all([before, after]))
+    assert names == ["o", "o/a", "o/a/x", "o/a/y", "o/b", "o/b/z", "o/c"]
+
+
 def test_figures_stand_side_by_side_as_the_api_has_them(root):
     row = done(root, policies=["fairshare", "fifo"])
     page = shown(root, f"/simulator/{row.pk}")
     result = client_of(root).get(f"/api/v1/simulations/{row.pk}/").json()["result"]
-    assert result == row.result
+    assert result == {name: said for name, said in row.result.items() if name != "noted"}
     for course in result["courses"]:
         assert f"{100 * course['occupancy']:.1f}<span" in page
         assert f"{course['useful_gpu_seconds'] / 3600:,.0f}" in page
@@ -496,5 +507,9 @@ def test_a_proposal_of_another_place_leads_to_the_simulator(day, root):
     draft = {path for path, _, _ in row.trees["draft"]["nodes"]}
     assert "orlo/science/auk" not in draft
     assert "1 job is left out: its budget takes no work" in " ".join(row.result["notes"])
+    figures = simulator_figures.figures(row, Names.load(root))
+    rows = {one.path: one for one in figures.budgets}
+    assert len({len(one.got) for one in figures.budgets}) == 1, "a figure for each course"
+    assert rows["orlo/science/auk"].got[1] == simulator_figures.NOTHING
     answer = client_of(root).get(f"/simulator/{row.pk}", HTTP_ACCEPT_LANGUAGE="pt-BR")
     assert "1 job fica de fora: seu orçamento não recebe trabalho" in text_of(answer)

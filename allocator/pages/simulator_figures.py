@@ -94,6 +94,9 @@ class Got:
     p90_s: int | None
 
 
+NOTHING = Got(0, 0, 0, None, None, None)  # of a budget that a course doesn't have
+
+
 @dataclass(frozen=True)
 class Change:
     """By how much ours differs from its base; the words beside the sign say what that means."""
@@ -242,14 +245,14 @@ def _budgets(
     row: Simulation, result: Mapping[str, Any], names: Names, pair: tuple[int, int] | None
 ) -> list[BudgetRow]:
     courses = [{one["path"]: one for one in c["budgets"]} for c in result["courses"]]
-    first = courses[0]
+    first = _all(courses)
     did = {one["path"]: one for one in result["did"] or ()}
-    inner = {one["parent"] for one in result["courses"][0]["budgets"]}
+    inner = {one["parent"] for one in first.values()}
     own = results.is_of_budgets(row)
-    tops = _tops(result["courses"][0]["budgets"])
+    tops = _tops(list(first.values()))
     found = []
     for path, one in first.items():
-        got = [_got(course[path]) for course in courses if path in course]
+        got = [_got(course[path]) if path in course else NOTHING for course in courses]
         found.append(
             BudgetRow(
                 path=path,
@@ -265,6 +268,31 @@ def _budgets(
             )
         )
     return found
+
+
+def _all(courses: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Every budget of any course by path: a draft may archive one, or bring one back.
+
+    One that only a later course has stands behind what is below its parent.
+    """
+    found = dict(courses[0])
+    for course in courses[1:]:
+        for path, one in course.items():
+            if path in found:
+                continue
+            paths, parent = list(found), one["parent"]
+            beside = [n for n, other in enumerate(paths) if _is_below(other, parent, found)]
+            paths.insert(beside[-1] + 1 if beside else len(paths), path)
+            found = {other: found.get(other, one) for other in paths}
+    return found
+
+
+def _is_below(path: str, top: str | None, nodes: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether a node is this one or below it."""
+    at: str | None = path
+    while at is not None and at != top:
+        at = nodes[at]["parent"] if at in nodes else None
+    return at is not None and at == top
 
 
 def _tops(budgets: Sequence[Mapping[str, Any]]) -> list[str]:
