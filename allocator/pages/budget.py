@@ -107,7 +107,6 @@ class Page:
     chain: list[Link]
     above: list[Budget]
     burn: Burn | None
-    binding: Budget | None
     period: Period | None
     elapsed: int | None
     days: list[Day]
@@ -135,6 +134,11 @@ class Page:
     effective: int | None
     planned_mgpus: int | None  # to be left now
     ahead: Ahead | None  # what the next checkpoint would take
+
+    @property
+    def binding(self) -> Budget | None:
+        """Whose spendable is the least of all above, and so its own."""
+        return next((link.budget for link in self.chain if link.binds), None)
 
     @property
     def most_gpu_seconds(self) -> int:
@@ -187,7 +191,6 @@ def page(user: Person, *, path: str, now: datetime, sort: str = "") -> Page:
         chain=chain,
         above=[link.budget for link in chain if link.is_seen and not link.is_self],
         burn=burns.get(budget.pk),
-        binding=next((link.budget for link in chain if link.binds), None),
         period=period,
         elapsed=int(books.planned.elapsed(now) * WHOLE) if books else None,
         days=days,

@@ -94,8 +94,8 @@ def ask(
     """Keep a simulation of a window of the history, or of a trace, and wake a worker for it.
 
     `events` befall its nodes; of a history instead of what did. `equal`: a trace's groups have
-    equal shares. Raises Refused; PermissionDenied where the person
-    may not simulate for the budget, Http404 where they may not see it.
+    equal shares. Raises Refused; PermissionDenied where the person may not simulate for the budget,
+    Http404 where they may not see it.
     """
     _check_choice(window, trace, draft, equal)
     _check_length("events", events.text)
@@ -113,9 +113,7 @@ def ask(
         created_at=now,
     )
     _check_open(by)
-    if window is not None:
-        row.starts_at, row.ends_at = window
-        history.check_window(*window, now)
+    _set_window(row, window, now)
     row.shares, found = _trees(row, draft, equal, now)
     row.trees = {key: tree.to_json() for key, tree in found.items()}
     inputs.check_events(row, events, now=now)
@@ -126,6 +124,12 @@ def ask(
         row.save()
         wake()
     return row
+
+
+def _set_window(row: Simulation, window: tuple[datetime, datetime] | None, now: datetime) -> None:
+    if window is not None:
+        row.starts_at, row.ends_at = window
+        history.check_window(*window, now)
 
 
 def cancel(*, simulation: Simulation, now: datetime) -> Simulation:
